@@ -124,7 +124,8 @@ class Built:
             slots.load += 1
         slots.used_resources = {**used, **{r: used.get(r, 0) + n for r, n in needs}}
         self.order.sent(choice)
-        slots.put(choice, len(slots.tasks), NOW)
+        choice.order = (len(slots.tasks),)
+        slots.put(choice, NOW)
 
     # What a choice has to know of the cluster
 
@@ -178,7 +179,7 @@ def slots_of(world: World, pools: list[JobQueue], number: int) -> Slots:
         like = DurationEstimate(left)
         about = {"expected": like.expected, "soonest": like.soonest}
         slots.load += 1
-        slots.put(Handover(pools[job], f"busy-{number}-{k}", like, **about), k, NOW)
+        slots.put(Handover(pools[job], f"busy-{number}-{k}", like, **about), NOW)
     return slots
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice, product
 from typing import Any
 
@@ -112,15 +113,16 @@ class Dispatcher:
         before: Mapping[JobQueue, Key] = {}
         queue: list[tuple[Key, int, JobQueue]] = []
 
-        def rank(pool: JobQueue) -> Key | None:
+        def in_order(pool: JobQueue) -> Key | None:
             key = order.key(pool, now)
             return key if key is None or pool not in before else min(key, before[pool])
 
+        rank: Callable[[JobQueue], Key | None] = partial(order.key, now=now)
         for pool in pools:
             if pool.prioritized and not before:
-                before = order.before(pools, now)
+                before, rank = order.before(pools, now), in_order
         for i, pool in enumerate(pools):
-            key = rank(pool) if before else order.key(pool, now)
+            key = rank(pool)
             if key is not None:
                 queue.append((key, i, pool))
         heapq.heapify(queue)
@@ -157,10 +159,8 @@ class Dispatcher:
                 continue
             yield self._take(pool, task, slots, key, f"{TURNS[key.standing]}: {where}")
             self.look(slots, now)
-            if pool.ready:
-                again = rank(pool) if before else order.key(pool, now)
-                if again is not None:
-                    heapq.heappush(queue, (again, i, pool))
+            if pool.ready and (again := rank(pool)) is not None:
+                heapq.heappush(queue, (again, i, pool))
 
     def _take(
         self, pool: JobQueue, task: Handover, slots: Slots, key: Key, why: str, threads: float = 0
@@ -171,8 +171,7 @@ class Dispatcher:
             why = f"lent, {why}" if self.order.lend else f"a grant moved: {why}"
         task.pool, task.worker, task.key, task.why = pool, address, key, why
         task.tag, task.needs, task.threads = pool.service, task.kind.resources or (), threads or 1.0
-        mean = like.mean if like.mean < math.inf else like.expected
-        task.expected = math.inf if threads else mean
+        task.expected = math.inf if threads else like.expected
         task.soonest = like.soonest
         task.entitled = key.standing == ENTITLED or pool.granted.most < 1
         return task

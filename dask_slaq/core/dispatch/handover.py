@@ -48,7 +48,7 @@ class Handover:
     key: Key | None = None  # of its job, which is its turn; None if Dask has sent it
     why: str = ""
     workers: frozenset[str] | None = None  # where work stealing may move it; None for its job's
-    order: tuple[Any, ...] = ()  # on the worker, lowest first
+    order: tuple[Any, ...] = ()  # on the worker, lowest first; no two tasks have the same
     entitled: bool = False  # whether it takes tokens of the share of its job
     # Its run
     tag: float = 0.0  # service of its job when it was sent
@@ -58,7 +58,6 @@ class Handover:
     threads: float = 1.0
     ahead: float = 0.0  # core-seconds charged to its job so far
     start: float | None = None  # estimated, monotonic seconds; None while it waits on the worker
-    count: int = 0  # its number among those that wait on the worker
     lends: bool = False  # whether it waits for tasks that it has submitted
     moved: str = ""  # worker of which its job was granted a thread for it, outside the planned set
     # What the user gave the task, while it carries what we gave it

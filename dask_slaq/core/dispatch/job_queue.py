@@ -175,9 +175,7 @@ class JobQueue:
     index_of: Waiting = field(default_factory=Waiting)  # the ready tasks of all jobs
 
     ready: dict[Any, Handover] = field(default_factory=dict)  # held, or wanted and held by others
-    kinds: dict[TaskConstraints, Ready] = field(
-        default_factory=dict
-    )  # the ready tasks in Dask's order
+    kinds: dict[TaskConstraints, Ready] = field(default_factory=dict)  # these in Dask's order
     running: dict[Any, Handover] = field(default_factory=dict)  # on workers, but for seceded ones
     threads: float = 0.0  # that these use
     lent: float = 0.0  # threads of those that wait for tasks of their own

@@ -93,8 +93,7 @@ class Order:
         granted, account = pool.granted, pool.account
         is_new = granted.index == math.inf
         within = group is None or owner_lag > 0 or is_new
-        below = pool.threads < granted.most
-        owed = account.owed(now) if account.rate else account.balance
+        below, owed = pool.threads < granted.most, account.owed(now)
         wait = 0.0  # seconds until it has the tokens for one more thread
         if account.is_limit and not is_new:
             wait = account.tokens_in(now) if below else math.inf

@@ -32,8 +32,8 @@ class Slots:
     resources: Mapping[str, float] = field(default_factory=dict)
     used_resources: Mapping[str, float] = field(default_factory=dict)
     tasks: dict[Any, Handover] = field(default_factory=dict)
-    waits: dict[int, Handover] = field(default_factory=dict)  # those that wait, by number
-    queue: list[tuple[Any, ...]] = field(default_factory=list)  # their orders and numbers, a heap
+    waits: dict[tuple[Any, ...], Handover] = field(default_factory=dict)  # those that wait
+    queue: list[tuple[Any, ...]] = field(default_factory=list)  # their orders, a heap
     ours: int = 0
 
     @property
@@ -51,20 +51,20 @@ class Slots:
         """Whether tasks that Dask has sent wait for a thread."""
         return self.load - self.nthreads > self.ours
 
-    def put(self, task: Handover, count: int, now: float) -> None:
+    def put(self, task: Handover, now: float) -> None:
         """Add a task. It waits if all threads are taken; `load` counts it already.
 
-        The `count` is a unique number, which orders those that are equal. The queue does not refer
-        to tasks: Dask takes a forgotten one that is referenced for a new one.
+        No other task has its order. The queue does not refer to tasks: Dask takes a forgotten one
+        that is referenced for a new one.
         """
         self.tasks[task.ts] = task
         task.worker = self.address
         if self.load <= self.nthreads:
             task.start = now
             return
-        task.start, task.count = None, count
-        self.waits[count] = task
-        heapq.heappush(self.queue, (task.order, count))
+        task.start = None
+        self.waits[task.order] = task
+        heapq.heappush(self.queue, task.order)
         self.ours += task.key is not None
 
     def remove(self, task: Handover, now: float) -> None:
@@ -72,16 +72,16 @@ class Slots:
         del self.tasks[task.ts]
         if task.start is None:
             task.start = now
-            del self.waits[task.count]
+            del self.waits[task.order]
             self.ours -= task.key is not None
         if len(self.queue) > 2 * len(self.waits) + FEW:  # most were stolen, or cancelled
-            self.queue = [each for each in self.queue if each[1] in self.waits]
+            self.queue = [each for each in self.queue if each in self.waits]
             heapq.heapify(self.queue)
 
     def thread_freed(self, now: float) -> Handover | None:
         """Record that a thread is free. Returns the task that starts there, if any."""
         while self.queue:
-            task = self.waits.pop(heapq.heappop(self.queue)[1], None)
+            task = self.waits.pop(heapq.heappop(self.queue), None)
             if task is not None:
                 task.start = now
                 self.ours -= task.key is not None

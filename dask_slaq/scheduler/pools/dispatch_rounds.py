@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DispatchRounds:
-    """Schedule of fills, and what `Dispatcher` has to know of the cluster.
+    """Schedule of rounds, and what `Dispatcher` has to know of the cluster.
 
     `send` sends one choice, and returns whether Dask took it. `fill` is what the event loop calls,
     by `enter`; it calls `fill_now`.
@@ -46,33 +46,33 @@ class DispatchRounds:
         self.dispatcher = Dispatcher(order, self, sent.ahead)
         self.look_at: set[str] = set()  # workers where something has changed
         self.draining: Collection[str] = ()  # workers that get no further task
-        self._alarm = Timers(partial(enter, self._rang))
+        self._timers = Timers(partial(enter, self._rang))
         self._next: asyncio.Handle | None = None
 
     # When
 
     @property
     def due(self) -> bool:
-        """Whether a fill is scheduled."""
+        """Whether a round is scheduled."""
         return self._next is not None
 
     def soon(self) -> None:
-        """Schedule a fill after the pending events, if any task waits for a slot."""
+        """Schedule a round after the pending events, if any task waits for a slot."""
         if self._next is None and self.order.waiting.pools:
             self._next = asyncio.get_running_loop().call_soon(self._enter, self._now)
 
     def look_in(self, worker: str, seconds: float) -> None:
-        """Schedule a fill that looks at a worker, or at none if it is "", after a delay."""
-        self._alarm.set(monotonic() + seconds, worker)
+        """Schedule a round that looks at a worker, or at none if it is "", after a delay."""
+        self._timers.set(monotonic() + seconds, worker)
 
     def cancel(self) -> None:
         """Cancel all that is scheduled for later."""
-        self._alarm.cancel()
+        self._timers.cancel()
 
     def forget_worker(self, address: str) -> None:
         """Forget a worker that left."""
         self.look_at.discard(address)
-        self._alarm.forget(address)
+        self._timers.forget(address)
         self.dispatcher.close(address)
         self.sent.forget(address)
 
@@ -97,7 +97,7 @@ class DispatchRounds:
         self.look_at.clear()
         for choice in dispatcher.choices(now):
             ws = workers.get(choice.worker)
-            if ws is None or not self.may_get_tasks(ws):  # since this turn of the event loop
+            if ws is None or not self.may_get_tasks(ws):  # it stopped in this turn of the loop
                 dispatcher.close(choice.worker)
                 self.soon()
                 break
@@ -105,12 +105,12 @@ class DispatchRounds:
                 break
         for slots, seconds in dispatcher.opens_in.items():
             if self._wants(slots):
-                self._alarm.move(now + seconds, slots.address)
+                self._timers.move(now + seconds, slots.address)
         dispatcher.opens_in.clear()
         if dispatcher.has_kept_slots:
             self.look_in("", constants.BACK_WITHIN)
         if self.order.tokens_at < math.inf:
-            self._alarm.set(max(self.order.tokens_at, now), "")
+            self._timers.set(max(self.order.tokens_at, now), "")
             self.order.tokens_at = math.inf
 
     def opens(self, address: str) -> bool:
@@ -122,7 +122,7 @@ class DispatchRounds:
         self.dispatcher.look(slots, now)
         seconds = self.dispatcher.opens_in.pop(slots, 0.0)
         if seconds and self._wants(slots):
-            self._alarm.move(now + seconds, address)
+            self._timers.move(now + seconds, address)
         return address in self.dispatcher.free or address in self.dispatcher.soon
 
     def _wants(self, slots: Slots) -> bool:

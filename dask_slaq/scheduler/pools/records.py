@@ -250,7 +250,7 @@ class TaskRecords:
         like = pool.durations.like(ts)
         task = Handover(pool, ts, like, way=Way.SENT, tag=pool.service)
         task.order, task.soonest = (math.inf, next(self._count)), like.soonest
-        task.expected = like.mean if like.mean < math.inf else like.expected
+        task.expected = like.expected
         if ts.resource_restrictions:
             task.needs = tuple(ts.resource_restrictions.items())
         self._enter(pool, ts, task)

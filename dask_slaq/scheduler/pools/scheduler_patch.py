@@ -172,7 +172,6 @@ class SchedulerPatch:
             return self._begin(task)
         if task.direct or not task.ts.dependencies:
             return None
-        # Dask does not ask the same of this one, so it is for `flow`.
         found = self.flow(task, self._scheduler.decide_worker_non_rootish)
         if found is not None:
             self.queue.asked = None
@@ -182,7 +181,7 @@ class SchedulerPatch:
         self, plain: Callable[[TaskState], WorkerState | None], ts: TaskState
     ) -> WorkerState | None:
         task = self.queue.asked
-        if task is not None and task.ts is ts:
+        if task is not None and task.ts is ts:  # Dask sends it; if not, `flow` asks, as Dask would
             return self._begin(task) if task.way is Way.GOES else plain(ts)
         return None if self.is_held(ts) else plain(ts)
 

@@ -43,7 +43,6 @@ class SentTasks:
     def __init__(self, ahead: float) -> None:
         self.ahead = ahead
         self.by_worker: dict[str, Slots] = {}
-        self._count = 0
         # Threads on each worker that tasks there will take by themselves, by search; 0 where that
         # is when the next one is free.
         self.promises: dict[str, dict[str, int]] = {}
@@ -84,8 +83,7 @@ class SentTasks:
 
     def put(self, task: Handover, ws: WorkerState) -> None:
         """Record that a task went to a worker."""
-        self._count += 1
-        self.on(ws).put(task, self._count, monotonic())
+        self.on(ws).put(task, monotonic())
 
     def check(self) -> None:
         """Raise `AssertionError` unless the records agree with each other and with the pools."""

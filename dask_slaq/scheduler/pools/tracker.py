@@ -67,7 +67,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         pool = self.pool_of.get(ts.key) if self.holding else None
         if self.away and ts.key in self.away:
             return True
-        if pool is not None and (not (direct := is_direct(ts)) or self._waits(pool, ts, direct)):
+        if pool is not None and self._waits(pool, ts, direct := is_direct(ts)):
             possible = ts._queueable
             if ts.worker_restrictions or ts.resource_restrictions or ts.host_restrictions:
                 possible = possible and bool(self.scheduler.valid_workers(ts))
@@ -103,6 +103,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         task.way = Way.GOES
         self.control.restrict(task)
         self.control.give_priority(ts)
+        self.rounds.look_at.add(ws.address)
         return ws
 
     def came(self, task: Handover) -> None:
@@ -174,7 +175,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         if task.direct:
             task.kind = self._kind_of_direct(ts, task.kind)
         wanted = self._wanted.get(ts, ()) if self._wanted and filed else ()
-        for each in (pool, *wanted) if wanted else (pool,):
+        for each in (pool, *wanted):
             if not (each.ready or each.running):
                 self._is_back(each)
             each.push(task, filed=filed)
@@ -284,8 +285,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         self._bind(pool, ts.key, ws, task.why, "floor" if task.key.standing == OWED else "")
 
     def _bind(self, pool: Pool, key: Any, ws: WorkerState, why: str, reason: str = "") -> None:
-        inside = ws.address in pool.granted.planned or ws.address in pool.granted.moved
-        reason = reason or ("granted" if inside else "lent")
+        reason = reason or ("granted" if ws.address in pool.granted.workers else "lent")
         self._bound(Binding(time(), key, pool.name, ws.address, reason, why))
 
     def _passed(self, ts: TaskState) -> None:
@@ -308,7 +308,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
             self.learned.ended(ts, computed["stop"] - computed["start"], waited)
         sent = pool.running.get(ts)
         at_once = len(pool.ready) + len(pool.running) + pool.waiting
-        if self.charged_until and key in self.charged_until:
+        if key in self.charged_until:
             since = self.charged_until.pop(key)
             if since is not None and computed is not None:
                 seconds = max(computed["stop"] - since, 0.0)
