@@ -40,7 +40,6 @@ class Handover:
     kind: TaskConstraints = ANY
     homes: tuple[str, ...] = ()  # workers with nearly all of its inputs; empty for any
     loads: bool = False  # whether it has no inputs
-    name: str = ""  # of tasks that do the same, on any amount of data
     direct: bool = False  # whether Dask alone decides where it runs, once it may
     way: Way = Way.WAITS
     # What was chosen

@@ -52,6 +52,9 @@ def check(pools: Any) -> None:
         assert math.isclose(group.running, threads, abs_tol=1e-6), f"threads of {who}"
     pools.order.check(pools.pools.values(), monotonic())
     pools.sent.check()
+    rounds = pools.rounds
+    for address, slots in rounds.dispatcher.free.items():
+        assert slots.has_thread or address in rounds.look_at, f"{address} counts as free"
     tracker = pools.tracker
     for records in (tracker.seceded_at, tracker.charged_until, tracker.waited):
         assert records.keys() <= owner.keys(), "a record of an unknown task"

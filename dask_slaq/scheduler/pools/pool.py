@@ -98,7 +98,7 @@ class Pool(JobQueue):
         if task.nbytes > cheap:
             task.homes = self._homes_of(ts, scheduler, task.kind, cheap)
         task.rank = task.rootish, ts.priority or (), count
-        task.loads, task.name = not ts.dependencies, ts.prefix.name
+        task.loads = not ts.dependencies
 
     def _homes_of(
         self, ts: TaskState, scheduler: Scheduler, kind: TaskConstraints, cheap: float
