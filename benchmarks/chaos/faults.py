@@ -91,7 +91,7 @@ async def model_kills_worker(fault: Fault, stage: Stage) -> None:
         await stage.cluster.kill_worker(worker)
         while worker.address in stage.cluster.scheduler.workers:
             await asyncio.sleep(0.01)
-        blamed = [ts.key for ts, count in waits.items() if ts.suspicious != count + 1]
+        blamed = [ts.key for ts, count in waits.items() if ts.suspicious != count]
         await stage.cluster.add_worker(worker.state.nthreads, {"GPU": 1})
         assert not blamed, f"{blamed} waited, and count as suspicious"
 
