@@ -77,8 +77,11 @@ class DispatchRounds:
         self.sent.forget(address)
 
     def _rang(self, worker: str) -> None:
-        if not worker or self.opens(worker):
-            self.soon()
+        if worker:
+            if not self.opens(worker):
+                return
+            self.look_at.add(worker)  # again, as more may happen there until the round
+        self.soon()
 
     def _now(self) -> None:
         self._next = None

@@ -357,8 +357,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
                 self._charge_ahead(starts)
                 if self.holding and not rounds.opens(worker):
                     return  # what was sent ahead has taken the thread
-            else:
-                rounds.look_at.add(worker)
+            rounds.look_at.add(worker)
         if self._index.pools:
             rounds.soon()
 
