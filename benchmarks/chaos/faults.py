@@ -11,7 +11,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distributed import Future, wait
 from distributed.core import Status
@@ -19,13 +19,11 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from benchmarks import virtual
 from benchmarks.chaos.outcome import Deliberate
+from benchmarks.chaos.rounds import Fault
+from benchmarks.chaos.stage import CANCELLED, Stage
 from benchmarks.never_worse.probe import compute, who_of
 from dask_slaq.scheduler.hooks import ENTRIES
 from dask_slaq.scheduler.pools.scheduler_patch import OVERRIDDEN
-
-if TYPE_CHECKING:
-    from benchmarks.chaos.rounds import Fault
-    from benchmarks.chaos.running import Stage
 
 __all__ = ["HAPPEN", "pending_cleanups"]
 
@@ -112,7 +110,7 @@ async def model_kills_worker(fault: Fault, stage: Stage) -> None:
                     for i in range(8)
                 ]  # fmt: skip
                 found = await client.gather(models)
-        except (SlaqError, *stage.cancelled()) as error:
+        except (SlaqError, *CANCELLED) as error:
             stage.outcome.notes.append(f"{name} without its models: {error!r}"[:150])
         else:
             assert found == list(range(8)), f"{found} from {name}"

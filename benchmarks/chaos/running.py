@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import tempfile
 import traceback
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,88 +14,21 @@ from benchmarks import virtual
 from benchmarks.chaos.faults import HAPPEN, pending_cleanups
 from benchmarks.chaos.outcome import Outcome, replay_log, silence, watch
 from benchmarks.chaos.rounds import Person, Round
+from benchmarks.chaos.stage import CANCELLED, Stage
 from benchmarks.never_worse import probe as probes
 from benchmarks.never_worse.shapes import SHAPES
 
-__all__ = ["CONFIG", "Stage", "run"]
+__all__ = ["CONFIG", "run"]
 
 #: Virtual seconds after which a participant that has not ended counts as lost.
 LIMIT = 200.0
 #: Maximum attempts of a participant whose work faults have cancelled.
 MOST_ATTEMPTS = 40
-#: Seconds after a fault in which it excuses errors, since a suspended client notices it late.
-EXCUSED = 6.0
 CONFIG = {
     "distributed.scheduler.validate": True,
     "distributed.scheduler.allowed-failures": 10_000,
     "distributed.comm.timeouts.connect": "5s",
 }
-
-
-@dataclass
-class Stage:
-    """Running round on which faults act. The `admin` client computes nothing.
-
-    `clients`, `blocks` and `running` are the client, current job block and asyncio task of each
-    participant, and `hit` the virtual time when its work was last cancelled; it may then start
-    over. The newest of `plugins` is the first.
-    """
-
-    round: Round
-    cluster: Any
-    admin: Any
-    outcome: Outcome
-    log: str
-    clients: dict[str, Any] = field(default_factory=dict)
-    blocks: dict[str, Any] = field(default_factory=dict)
-    running: dict[str, Any] = field(default_factory=dict)
-    hit: dict[str, float] = field(default_factory=dict)
-    plugins: list[Any] = field(default_factory=list)
-
-    @property
-    def plugin(self) -> Any:
-        """The registered plugin, or None."""
-        return self.cluster.scheduler.plugins.get(self.plugin_name)
-
-    @property
-    def plugin_name(self) -> str:
-        """Name under which the plugin is registered; empty if it is not."""
-        from dask_slaq.scheduler.current import registered_plugin
-
-        plugin = registered_plugin(self.cluster.scheduler)
-        plugins = self.cluster.scheduler.plugins.items()
-        return next((name for name, one in plugins if one is plugin), "")
-
-    def person(self, number: int) -> str | None:
-        """Select a participant whose client is connected, None if there is none."""
-        names = sorted(n for n, client in self.clients.items() if client.status == "running")
-        return names[number % len(names)] if names else None
-
-    def strike(self, *names: str) -> None:
-        """Record that the work of these participants is cancelled now."""
-        self.hit.update(dict.fromkeys(names, virtual.now()))
-
-    def was_hit(self, name: str, since: float) -> bool:
-        """Return whether the work of `name` was cancelled after `since`, or shortly before it.
-
-        A client that submits many futures only notices when it gathers them."""
-        return self.hit.get(name, -math.inf) > since - EXCUSED
-
-    @staticmethod
-    def cancelled() -> tuple[type[BaseException], ...]:
-        """Return the types of errors that cancelled work raises."""
-        return cancelled()
-
-    async def register(self, name: str = "slaq") -> None:
-        """Register a new plugin."""
-        import dask_slaq as slaq
-
-        plugin = slaq.SlaqPlugin(
-            policy=self.round.policy, lend=self.round.lend, epoch="200ms", log=self.log
-        )
-        await self.admin.register_plugin(plugin, name=name)
-        if self.plugin not in self.plugins:
-            self.plugins.insert(0, self.plugin)
 
 
 def run(made: Round, *, faults: bool = True, plugin: bool = True) -> Outcome:
@@ -193,7 +124,7 @@ async def _compute_at_last(person: Person, number: int, client: Any, stage: Stag
         try:
             return await _compute(person, number, attempt, client, stage)
         except Exception as error:
-            if not (stage.was_hit(person.name, begun) and isinstance(error, cancelled())):
+            if not (stage.was_hit(person.name, begun) and isinstance(error, CANCELLED)):
                 raise
         if client.status == "closed":  # Dask gave up reconnecting it
             stage.outcome.excused.add(person.name)
@@ -201,13 +132,6 @@ async def _compute_at_last(person: Person, number: int, client: Any, stage: Stag
             return None
         await asyncio.sleep(1.0)
     raise RuntimeError("begun anew too often")
-
-
-def cancelled() -> tuple[type[BaseException], ...]:
-    """Return the types of errors that cancelled work raises."""
-    from distributed.client import ClosedClientError, FutureCancelledError, FuturesCancelledError
-
-    return FutureCancelledError, FuturesCancelledError, ClosedClientError, OSError
 
 
 async def _compute(person: Person, number: int, attempt: int, client: Any, stage: Stage) -> Any:

@@ -55,11 +55,11 @@ def demo(
     report follow at the end.
     """
     from dask_slaq.demo import fits as of_dask_ml
-    from dask_slaq.demo import local, many_tasks, search
+    from dask_slaq.demo import local, many_tasks, report, search
 
     if fits and jobs:
         raise click.UsageError("choose --fits or --jobs")
     run = of_dask_ml.fits if fits else many_tasks.jobs if jobs else search.search
     many = jobs or fits
     sizes = {"count": count or (12 if many else 32), "steps": steps or (40 if many else 30)}
-    raise SystemExit(local.show(run, local.Options(**sizes, **options), json_file, html_file))
+    raise SystemExit(report.show(run, local.Options(**sizes, **options), json_file, html_file))

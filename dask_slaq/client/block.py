@@ -10,7 +10,7 @@ import contextlib
 import logging
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -26,11 +26,12 @@ from dask_slaq.core.jobs.settings import JOB_SETTINGS, SENT
 from dask_slaq.worker import job_of_task
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from distributed import Client
     from typing_extensions import Self
 
     from dask_slaq.adapters.observing import ReportSession
-    from dask_slaq.client.job_block import Job
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ _without_plugin: WeakSet[Client] = WeakSet()
 warnings.filterwarnings("ignore", r"Dask annotations \{'slaq_job'", UserWarning)
 
 #: Job whose block the running code is in.
-running_job: ContextVar[Job | None] = ContextVar("slaq_job", default=None)
+running_job: ContextVar[Block | None] = ContextVar("slaq_job", default=None)
 
 
 class Block:
@@ -83,6 +84,11 @@ class Block:
     @property
     def _why_stopped(self) -> str:
         return f"job {self.name!r} was stopped: end the training loop"
+
+    def _know_model(
+        self, future: Future[Any], function: Callable[..., Any], args: Any, kwargs: Any
+    ) -> None:
+        """Know a training that was submitted in the block, and what it is called with."""
 
     def _say(self, op: str, **what: Any) -> bool:
         """Send a message to the scheduler. Returns whether it was queued."""
@@ -209,7 +215,7 @@ class Block:
         self._stack.enter_context(dask.annotate(**annotations))
         # After all graphs that were sent before, on the same stream.
         self._say("slaq-enter")
-        token = running_job.set(self)  # type: ignore[arg-type]
+        token = running_job.set(self)
         self._stack.callback(running_job.reset, token)
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from dask_slaq.client.connection import (
@@ -26,15 +26,28 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from dask_slaq.client.job_block import Job
-
 logger = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """Block that is told what the scheduler has to say to it."""
+
+    name: str
+    _settings: dict[str, Any]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was entered and not left."""
+
+    def _ask_to_stop(self) -> None:
+        """Let the next report raise `StopTraining`."""
+
 
 #: Methods of a job by the messages of the scheduler that they are called for.
 HEARD = {STOP: "_ask_to_stop", OUTSIDE: "_warn_of_threads", BLOCKED: "_warn_of_limits"}
 
 # Jobs in their blocks by run, for each client.
-_running: WeakKeyDictionary[Client, WeakValueDictionary[str, Job]] = WeakKeyDictionary()
+_running: WeakKeyDictionary[Client, WeakValueDictionary[str, Listener]] = WeakKeyDictionary()
 
 
 def change(
@@ -281,7 +294,7 @@ async def _steer_or_go_without(
             block._settings["target"] = settings["target"]  # nobody else looks at it
 
 
-def listen(client: Client, run: str, job: Job) -> None:
+def listen(client: Client, run: str, job: Listener) -> None:
     """Tell the job what the scheduler has to say to this `run` of its block."""
     jobs = _running.get(client)
     if jobs is None:
@@ -292,13 +305,15 @@ def listen(client: Client, run: str, job: Job) -> None:
     jobs[run] = job
 
 
-def _find(client: Client, name: str) -> Job | None:
+def _find(client: Client, name: str) -> Listener | None:
     """Return the job of this name in whose block `client` is now, or None."""
     jobs = list(_running.get(client, {}).values())
     return next((job for job in jobs if job.name == name and job.is_open), None)
 
 
-def _tell_block(jobs: WeakValueDictionary[str, Job], method: str, run: str, **about: str) -> None:
+def _tell_block(
+    jobs: WeakValueDictionary[str, Listener], method: str, run: str, **about: str
+) -> None:
     if (job := jobs.get(run)) is not None:
         getattr(job, method)(**about)
 

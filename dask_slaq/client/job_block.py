@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import dask
 
 from dask_slaq.adapters import observe_fits
-from dask_slaq.adapters.observing import Mailbox, ReportSession
+from dask_slaq.adapters.observing import Mailbox, Reporter, ReportSession
 from dask_slaq.client.block import Block, running_job
 from dask_slaq.client.changes import change, pause, stop, unpause
 from dask_slaq.client.connection import request
@@ -28,13 +28,10 @@ from dask_slaq.core.errors import StopTraining, UnknownJob
 from dask_slaq.core.jobs.reports import NO_LOSS, Iterations, as_loss, as_metrics, as_step, is_usable
 from dask_slaq.core.memory import check_kind
 from dask_slaq.core.settings import shown
-from dask_slaq.worker import Reporter
 
 if TYPE_CHECKING:
     from distributed import Client
     from typing_extensions import Self
-
-    from dask_slaq.client.submit import TrainingFuture
 
 
 class Losses:
@@ -288,11 +285,6 @@ class Job(Block):
             return Status({**found, "jobs": jobs})._repr_html_()
         except Exception as error:  # a notebook must show its cell
             return escape(f"{self!r} ({error})")
-
-    def _know_model(
-        self, future: TrainingFuture[Any], function: Callable[..., Any], args: Any, kwargs: Any
-    ) -> None:
-        """Know a training that was submitted in the block, and what it is called with."""
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):

@@ -13,6 +13,7 @@ from typing import Any
 
 from distributed import Client
 
+from dask_slaq.client.block import running_job
 from dask_slaq.client.connection import current_client, go_without, request
 from dask_slaq.client.trials_table import as_cells, as_html, html_row, in_words
 from dask_slaq.core.errors import InvalidSetting, NoPlugin
@@ -135,8 +136,6 @@ def progress(
 
 def _blocks_here() -> list[str]:
     """Return the names of the jobs in whose blocks the running code is."""
-    from dask_slaq.client.block import running_job  # which shows its status by this module
-
     found, block = [], running_job.get()
     while block is not None and block.is_open:
         found.append(block.name)

@@ -44,11 +44,11 @@ from dask_slaq.core.trials import (
 from dask_slaq.worker import report_trial
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future as TrainingFuture
+
     import pandas
     import xarray
     from distributed import Client
-
-    from dask_slaq.client.submit import TrainingFuture
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")

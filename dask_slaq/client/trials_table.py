@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import inspect
 import math
 from collections import Counter
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     import xarray
     from dask.typing import Key
 
-    from dask_slaq.client.submit import TrainingFuture
 
 #: Maximum number of rows of a table for people, and of parameters in it.
 MOST_SHOWN, MOST_NAMES = 20, 8
@@ -82,7 +82,7 @@ class Best(NamedTuple):
 
     params: dict[str, Any]
     loss: float
-    future: Future[Any] | TrainingFuture[Any] | None
+    future: Future[Any] | concurrent.futures.Future[Any] | None
 
 
 def read_rows(

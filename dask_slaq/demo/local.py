@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import os
@@ -10,13 +9,11 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import sleep
 from typing import Any, NamedTuple
 
-import click
 from distributed import Client, LocalCluster, wait
 from distributed import TimeoutError as TooLate
 from distributed.metrics import time
@@ -106,35 +103,9 @@ class Result(NamedTuple):
     ranked: bool = False
 
 
-def show(demo: Callable[..., Result], options: Options, json_file: str | None, html: str) -> int:
-    """Run a `demo` with its `options`, print the results, and write them to the files.
-
-    The figures go to `json_file`, which may be "-" for stdout, the page to `html`. Returns 1 if a
-    model or job failed, else 0.
-    """
-    from dask_slaq.demo import report
-
-    # If the figures go to stdout, all other output goes to stderr.
-    with redirect_stdout(sys.stderr if json_file == "-" else sys.stdout):
-        with _cluster() as client:
-            found = demo(client, options)
-        rows = compare(next(iter(found.figures.values())), found.shown)
-        print()
-        for label, *cells in rows:
-            print(f"{label:36}{''.join(f'{cell:>17}' for cell in cells)}".rstrip())
-        Path(html).write_text(report.page(found, rows), encoding="utf-8")
-        print(f"\n{found.verdict}\n\nCurves, and who had which thread when: {html}")
-    if json_file:
-        with click.open_file(json_file, "w", encoding="utf-8") as file:
-            file.write(json.dumps(found.figures, indent=2) + "\n")
-    failed = [(run.way, t) for run in found.runs for t in run.trainings if t.error]
-    for way, training in failed:
-        print(f"\n{training.name} failed ({way}):\n{training.error}", file=sys.stderr)
-    return 1 if failed else 0
-
-
 @contextmanager
-def _cluster() -> Iterator[Client]:
+def cluster() -> Iterator[Client]:
+    """Open two workers of one thread on this machine, and a client."""
     print("Starting two workers ...", flush=True)
     # The scheduler shares this process with the drivers: it must not wait 5 ms for the GIL.
     sys.setswitchinterval(0.0005)

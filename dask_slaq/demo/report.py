@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stdout
 from html import escape
+from pathlib import Path
 
+import click
 import numpy as np
 
-from dask_slaq.demo.local import NAMES, DemoRun, Result
+from dask_slaq.demo.local import NAMES, DemoRun, Options, Result, cluster, compare
 
 _WAYS = ("#999999", "#d55e00")
 #: Of the five best models; the others fade from the first to the second of _OTHERS.
@@ -93,6 +98,31 @@ class Chart:
         """Return the chart as an ``<svg>`` element."""
         size = f"0 0 560 {self.bottom + 44}"
         return f'<svg viewBox="{size}" role="img">{"".join(self._marks)}</svg>'
+
+
+def show(demo: Callable[..., Result], options: Options, json_file: str | None, html: str) -> int:
+    """Run a `demo` with its `options`, print the results, and write them to the files.
+
+    The figures go to `json_file`, which may be "-" for stdout, the page to `html`. Returns 1 if a
+    model or job failed, else 0.
+    """
+    # If the figures go to stdout, all other output goes to stderr.
+    with redirect_stdout(sys.stderr if json_file == "-" else sys.stdout):
+        with cluster() as client:
+            found = demo(client, options)
+        rows = compare(next(iter(found.figures.values())), found.shown)
+        print()
+        for label, *cells in rows:
+            print(f"{label:36}{''.join(f'{cell:>17}' for cell in cells)}".rstrip())
+        Path(html).write_text(page(found, rows), encoding="utf-8")
+        print(f"\n{found.verdict}\n\nCurves, and who had which thread when: {html}")
+    if json_file:
+        with click.open_file(json_file, "w", encoding="utf-8") as file:
+            file.write(json.dumps(found.figures, indent=2) + "\n")
+    failed = [(run.way, t) for run in found.runs for t in run.trainings if t.error]
+    for way, training in failed:
+        print(f"\n{training.name} failed ({way}):\n{training.error}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def page(found: Result, rows: Sequence[Sequence[str]]) -> str:

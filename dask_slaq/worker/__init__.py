@@ -2,7 +2,6 @@
 
 from dask_slaq.worker.carrying import CARRIES as CARRIES
 from dask_slaq.worker.carrying import as_carried as as_carried
-from dask_slaq.worker.reports import Reporter as Reporter
 from dask_slaq.worker.reports import in_trial as in_trial
 from dask_slaq.worker.reports import job_of_task as job_of_task
 from dask_slaq.worker.reports import part_of_cross_validation as part_of_cross_validation

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from time import monotonic
 from types import FrameType
 from typing import Any
@@ -19,12 +18,10 @@ from distributed.threadpoolexecutor import secede as leave_pool
 from distributed.threadpoolexecutor import thread_state
 from distributed.utils import sync
 
-from dask_slaq.adapters.observing import Address, is_stopping
 from dask_slaq.core.errors import StopTraining, TrialPruned
 from dask_slaq.core.jobs.reports import (
     MOST_METRICS,
     NO_LOSS,
-    as_loss,
     as_metrics,
     as_step,
     is_usable,
@@ -481,21 +478,3 @@ def _is_new(cause: Hashable) -> bool:
     if is_new:
         _warned.add(cause)
     return is_new
-
-
-@dataclass(frozen=True)
-class Reporter:
-    """Picklable function for the tasks of a job: ``report(loss)``. Made by `Job.reporter`."""
-
-    job: str
-    address: Address  # where the losses go
-
-    def __call__(self, loss: float, step: int | None = None) -> None:
-        """Report the loss of an iteration of the job without blocking; see `Job.report`.
-
-        Raises `NonFiniteLoss` or `InvalidSetting`, and nothing is reported, or `StopTraining` after
-        the report if the job was stopped, and its workers know.
-        """
-        self.address.report(as_loss(loss), step=as_step(step))
-        if is_stopping(self.address):
-            raise StopTraining(f"job {self.job!r} was stopped: end the training loop")

@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from driving import PATIENCE
 
-from dask_slaq.demo import fits, local, search
+from dask_slaq.demo import fits, local, report, search
 
 
 def demo(html: Path, *arguments: str) -> tuple[dict[str, Any], str]:
@@ -108,10 +109,10 @@ def test_a_model_that_fails_is_shown_and_left_out(monkeypatch, capsys, tmp_path)
     ways = {run.way: search.measure(run) for run in runs}
     assert ways["plain"]["all_s"] == 2.0
     assert ways["plain"]["models"] == {"01 good": 0.5}
-    monkeypatch.setattr(local, "_cluster", local.ExitStack)
+    monkeypatch.setattr(report, "cluster", ExitStack)
     page = str(tmp_path / "page.html")
     found = local.Result("about", runs, {"ways": ways}, {}, search.verdict(ways), ranked=True)
-    assert local.show(lambda *_: found, local.Options(), None, page) == 1
+    assert report.show(lambda *_: found, local.Options(), None, page) == 1
     said = capsys.readouterr().err
     assert "02 bad failed (search)" in said
     assert "ValueError: no such thing" in said

@@ -25,5 +25,6 @@ from dask_slaq.adapters.observing.session import warn_of as warn_of
 from dask_slaq.adapters.observing.session import warn_once as warn_once
 from dask_slaq.adapters.observing.worker_reports import Address as Address
 from dask_slaq.adapters.observing.worker_reports import Mailbox as Mailbox
+from dask_slaq.adapters.observing.worker_reports import Reporter as Reporter
 from dask_slaq.adapters.observing.worker_reports import ends_with as ends_with
 from dask_slaq.adapters.observing.worker_reports import is_stopping as is_stopping

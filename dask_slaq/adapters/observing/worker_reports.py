@@ -22,6 +22,8 @@ from typing import Any
 from weakref import WeakValueDictionary, ref
 
 from dask_slaq.adapters.observing.session import ReportSession, log_stop, pass_on
+from dask_slaq.core.errors import StopTraining
+from dask_slaq.core.jobs.reports import as_loss, as_step
 from dask_slaq.core.settings import LOSS_TOPIC
 
 logger = logging.getLogger(__name__)
@@ -184,6 +186,24 @@ class Address:
         """Return the proof of what a message says."""
         parts = (message.get(key) for key in ("inbox", "loss", "step", "thread", "number"))
         return blake2b(repr(tuple(parts)).encode(), key=self.secret, digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Picklable function for the tasks of a job: ``report(loss)``. Made by `Job.reporter`."""
+
+    job: str
+    address: Address  # where the losses go
+
+    def __call__(self, loss: float, step: int | None = None) -> None:
+        """Report the loss of an iteration of the job without blocking; see `Job.report`.
+
+        Raises `NonFiniteLoss` or `InvalidSetting`, and nothing is reported, or `StopTraining` after
+        the report if the job was stopped, and its workers know.
+        """
+        self.address.report(as_loss(loss), step=as_step(step))
+        if is_stopping(self.address):
+            raise StopTraining(f"job {self.job!r} was stopped: end the training loop")
 
 
 class Mailbox:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from dask_slaq.core.dispatch.handover import Handover
-from dask_slaq.core.dispatch.job_queue import JobQueue
+from dask_slaq.core.dispatch.job_queue import Handover, JobQueue
 from dask_slaq.core.dispatch.ready import TaskConstraints
 from dask_slaq.core.dispatch.slots import Slots
 

@@ -17,9 +17,8 @@ from typing import Any
 
 from dask_slaq.core.dispatch.cluster import Cluster, Pinned
 from dask_slaq.core.dispatch.constants import LOOKED_AT, SHORT
-from dask_slaq.core.dispatch.handover import Handover
-from dask_slaq.core.dispatch.job_queue import JobQueue
-from dask_slaq.core.dispatch.order import ENTITLED, Key, Order
+from dask_slaq.core.dispatch.job_queue import ENTITLED, Handover, JobQueue, Key
+from dask_slaq.core.dispatch.order import Order
 from dask_slaq.core.dispatch.ready import ANY, Ready
 from dask_slaq.core.dispatch.slot_rules import SlotRules
 from dask_slaq.core.dispatch.slots import Slots
@@ -277,14 +276,14 @@ class Dispatcher:
                         best = moved
         return best
 
-    def _homes(self, ready: Ready) -> Iterator[Slots]:
+    def _homes(self, ready: Ready[Handover]) -> Iterator[Slots]:
         """Yield the open workers that are home to a task."""
         homes, at = ready.homes, self._at
         if len(homes) < len(self.free) + len(self.soon):
             return (slots for address in list(homes) if (slots := at(address)) is not None)
         return (slots for slots in self._open() if slots.address in homes)
 
-    def _yields(self, ready: Ready) -> bool:
+    def _yields(self, ready: Ready[Handover]) -> bool:
         """Return whether a job loads no more while its data waits at home, if others wait."""
         return len(ready) > ready.count_at[""] and len(self.order.waiting.pools) > 1
 
@@ -328,7 +327,7 @@ class Dispatcher:
             for slots in islice(self.cluster.busy(), LOOKED_AT)
         )
 
-    def _moved(self, pool: JobQueue, ready: Ready) -> tuple[Handover, Slots, str] | None:
+    def _moved(self, pool: JobQueue, ready: Ready[Handover]) -> tuple[Handover, Slots, str] | None:
         """Return a task that would wait for its home longer than it takes to move its inputs."""
         free = list(islice(self.free.values(), LOOKED_AT))
         count = ready.count_at
@@ -353,7 +352,7 @@ class Dispatcher:
                     return task, slots, f"moved, {1000 * seconds:.2g} ms to fetch, home {busy}"
         return None
 
-    def _wait(self, slots: Slots, task: Handover, ready: Ready) -> float:
+    def _wait(self, slots: Slots, task: Handover, ready: Ready[Handover]) -> float:
         """Return the seconds until a task may start at its home, after those that wait for it."""
         expected = task.like.mean if task.like.mean < math.inf else 0.0
         seconds, threads = self.next_end(slots, self._now), float(slots.nthreads)

@@ -2,17 +2,105 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from dask_slaq.core.dispatch.constants import EPSILON, MOMENT
-from dask_slaq.core.dispatch.handover import Handover
-from dask_slaq.core.dispatch.order import Key
-from dask_slaq.core.dispatch.ready import ANY, Ready, TaskConstraints, Waiting
+from dask_slaq.core.dispatch.constants import BETWEEN_MESSAGES, EPSILON, MOMENT
+from dask_slaq.core.dispatch.ready import ANY, DurationEstimate, Ready, TaskConstraints, Waiting
 from dask_slaq.core.grants import Terms
+
+# Classes of the jobs of one owner, in the order in which they are served.
+OWED, OWNER_OWED, ENTITLED, WITHIN_CAP, OVER_CAP = range(5)
+
+
+class Key(NamedTuple):
+    """Sort key of a job, lowest first, so what is served first by its size is negated."""
+
+    rank: int  # 0 if the job or its owner is owed, 1 if not, 2 if it takes what others leave
+    owner_lag: float  # seconds for which its owner waits for what it is owed, negated
+    standing: int  # class of the job
+    lag: float  # since when it waits for what it is owed, in monotonic seconds; 0 if nothing
+    gain: float  # index of its grant, negated
+    service: float
+    running: float
+    name: str
+
+    @property
+    def entitled(self) -> bool:
+        """Whether it is for a thread of its share, where sets are strict."""
+        return self.standing == ENTITLED
+
+
+class Way(enum.Enum):
+    """How far a task is on its way to a worker."""
+
+    WAITS, GOES, SENT = range(3)
+
+
+@dataclass(slots=True, eq=False)
+class Handover:
+    """Task that waits, goes to the `worker` that was chosen for it, or was sent there.
+
+    Ready tasks sort by `rank`, in the order in which Dask would send them: other tasks as soon as
+    they are ready, while root tasks wait in its queue, whatever their priority. By priority alone,
+    results would stay in memory until all root tasks before their users had run.
+    """
+
+    pool: JobQueue  # the job that it is charged to
+    ts: Any  # the task
+    like: DurationEstimate  # compute times of similar tasks
+    # What it needs, while it waits
+    rank: tuple[bool, tuple[Any, ...], int] = (False, (), 0)  # rootish, priority, a unique number
+    rootish: bool = False  # whether Dask would queue it
+    nbytes: int = 0  # of its inputs
+    kind: TaskConstraints = ANY
+    homes: tuple[str, ...] = ()  # workers with nearly all of its inputs; empty for any
+    loads: bool = False  # whether it has no inputs
+    direct: bool = False  # whether Dask alone decides where it runs, once it may
+    way: Way = Way.WAITS
+    # What was chosen
+    worker: str = ""
+    key: Key | None = None  # of its job, which is its turn; None if Dask has sent it
+    why: str = ""
+    workers: frozenset[str] | None = None  # where work stealing may move it; None for its job's
+    order: tuple[Any, ...] = ()  # on the worker, lowest first; no two tasks have the same
+    entitled: bool = False  # whether it takes tokens of the share of its job
+    # Its run
+    tag: float = 0.0  # service of its job when it was sent
+    expected: float = math.inf  # compute time in seconds when it was sent; infinite if unknown
+    soonest: float = math.inf  # compute time after which it may plausibly have ended
+    needs: tuple[tuple[str, float], ...] = ()  # resources
+    threads: float = 1.0
+    ahead: float = 0.0  # core-seconds charged to its job so far
+    start: float | None = None  # estimated, monotonic seconds; None while it waits on the worker
+    lends: bool = False  # whether it waits for tasks that it has submitted
+    moved: str = ""  # worker of which its job was granted a thread for it, outside the planned set
+    # What the user gave the task, while it carries what we gave it
+    restricted: Any = None  # restriction to workers that we gave it
+    users: tuple[Any, bool] | None = None  # its restriction to workers, and whether that is loose
+    priority: tuple[Any, ...] | None = None  # on the worker
+    own_priority: Any = None  # what Dask gave it, while it has the other
+
+    @property
+    def ours(self) -> bool:
+        """Whether the dispatcher chose its worker, and not Dask."""
+        return self.key is not None
+
+    def seconds_left(self, now: float) -> float:
+        """Return the estimated seconds until the task ends; infinite if unknown.
+
+        An overdue task is expected to take as long again as it is overdue.
+        """
+        if self.start is None or self.expected == math.inf:
+            return self.expected
+        elapsed = now - self.start
+        if elapsed < self.expected:
+            return max(self.soonest - elapsed, 0.0)
+        return max(elapsed - self.expected - 2 * BETWEEN_MESSAGES, 0.0)
 
 
 @dataclass(eq=False)
@@ -172,10 +260,12 @@ class JobQueue:
     owner: str = ""
     weight: float = 1.0
     gang: bool = False  # whether ready tasks must start together
-    index_of: Waiting = field(default_factory=Waiting)  # the ready tasks of all jobs
+    index_of: Waiting[JobQueue] = field(default_factory=Waiting)  # the ready tasks of all jobs
 
     ready: dict[Any, Handover] = field(default_factory=dict)  # held, or wanted and held by others
-    kinds: dict[TaskConstraints, Ready] = field(default_factory=dict)  # these in Dask's order
+    kinds: dict[TaskConstraints, Ready[Handover]] = field(
+        default_factory=dict
+    )  # these in Dask's order
     running: dict[Any, Handover] = field(default_factory=dict)  # on workers, but for seceded ones
     threads: float = 0.0  # that these use
     lent: float = 0.0  # threads of those that wait for tasks of their own

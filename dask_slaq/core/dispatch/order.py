@@ -12,38 +12,22 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterable
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
 
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK
+from dask_slaq.core.dispatch.job_queue import (
+    ENTITLED,
+    OVER_CAP,
+    OWED,
+    OWNER_OWED,
+    WITHIN_CAP,
+    Handover,
+    JobQueue,
+    Key,
+)
 from dask_slaq.core.dispatch.ready import ANY, Waiting
-
-if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.handover import Handover
-    from dask_slaq.core.dispatch.job_queue import JobQueue
 
 #: Jobs with ready tasks that are asked whether they come before another one.
 MOST_ASKED = 50
-
-# Classes of the jobs of one owner, in the order in which they are served.
-OWED, OWNER_OWED, ENTITLED, WITHIN_CAP, OVER_CAP = range(5)
-
-
-class Key(NamedTuple):
-    """Sort key of a job, lowest first, so what is served first by its size is negated."""
-
-    rank: int  # 0 if the job or its owner is owed, 1 if not, 2 if it takes what others leave
-    owner_lag: float  # seconds for which its owner waits for what it is owed, negated
-    standing: int  # class of the job
-    lag: float  # since when it waits for what it is owed, in monotonic seconds; 0 if nothing
-    gain: float  # index of its grant, negated
-    service: float
-    running: float
-    name: str
-
-    @property
-    def entitled(self) -> bool:
-        """Whether it is for a thread of its share, where sets are strict."""
-        return self.standing == ENTITLED
 
 
 class Order:
@@ -64,7 +48,7 @@ class Order:
         listed: Callable[[Handover], Iterable[JobQueue]] = lambda task: (),
         prefers: Callable[[JobQueue], None] = lambda pool: None,
     ) -> None:
-        self.waiting = Waiting()
+        self.waiting: Waiting[JobQueue] = Waiting()
         self.lend, self.saturation = lend, saturation
         self._listed, self._prefers = listed, prefers
         self.tokens_at = math.inf  # when a job with ready tasks, asked for lately, has tokens again

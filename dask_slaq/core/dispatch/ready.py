@@ -7,14 +7,9 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from dask_slaq.core.dispatch.constants import NEWEST, TRIVIAL
-
-if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.handover import Handover
-    from dask_slaq.core.dispatch.job_queue import JobQueue
-
 
 #: Entries of a heap, besides two for each task that is there, above which those of others go.
 FEW = 16
@@ -113,7 +108,19 @@ class DurationEstimate:
         return self.everywhere.mean
 
 
-class Ready:
+class ReadyTask(Protocol):
+    """Ready task as `Ready` files it."""
+
+    rank: tuple[Any, ...]  # sorts tasks; the last element is a unique number
+    homes: tuple[str, ...]  # workers with nearly all of its inputs
+    rootish: bool  # whether Dask would queue it
+
+
+Task = TypeVar("Task", bound=ReadyTask)
+Job = TypeVar("Job")
+
+
+class Ready(Generic[Task]):
     """Ready tasks of one kind, by home and in Dask's order.
 
     A task with several homes is listed at each of them. The heaps drop a task that is no longer
@@ -122,17 +129,17 @@ class Ready:
     """
 
     def __init__(self) -> None:
-        self._tasks: dict[int, Handover] = {}  # by the last element of their rank
+        self._tasks: dict[int, Task] = {}  # by the last element of their rank
         self._heaps: dict[str, list[tuple[Any, ...]]] = {}  # ranks by home; "" for none
         self.count_at: Counter[str] = Counter()  # tasks at each home
 
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def __contains__(self, task: Handover) -> bool:
+    def __contains__(self, task: Task) -> bool:
         return self._tasks.get(task.rank[2]) is task
 
-    def push(self, task: Handover) -> None:
+    def push(self, task: Task) -> None:
         """Add a ready task."""
         rank = task.rank
         self._tasks[rank[2]] = task
@@ -144,7 +151,7 @@ class Ready:
             else:
                 heapq.heappush(heap, rank)
 
-    def pop(self, task: Handover) -> bool:
+    def pop(self, task: Task) -> bool:
         """Remove a task that is no longer ready. Returns whether it was here."""
         if self._tasks.pop(task.rank[2], None) is None:
             return False
@@ -159,7 +166,7 @@ class Ready:
                 heapq.heapify(heap)
         return True
 
-    def at(self, home: str = "") -> Handover | None:
+    def at(self, home: str = "") -> Task | None:
         """Return the first task that has its home on a worker, or that has none; None without."""
         heap = self._heaps.get(home)
         while heap:
@@ -176,18 +183,18 @@ class Ready:
         return self._heaps.keys()
 
 
-class Waiting:
+class Waiting(Generic[Job]):
     """Pools that have ready tasks, and by what these wait for. Pools keep it up to date."""
 
     def __init__(self) -> None:
-        self.pools: dict[JobQueue, None] = {}  # with a ready task
+        self.pools: dict[Job, None] = {}  # with a ready task
         self.scarce = 0  # kinds of tasks, of all pools, that need something of their worker
-        self.sent_by_dask: dict[JobQueue, None] = {}  # with tasks on workers that Dask has sent
-        self.coming: set[JobQueue] = set()  # whose gaps without ready tasks are short
+        self.sent_by_dask: dict[Job, None] = {}  # with tasks on workers that Dask has sent
+        self.coming: set[Job] = set()  # whose gaps without ready tasks are short
         self.movable = 0  # filed tasks that are no root tasks and have no home
-        self.at: dict[str, dict[JobQueue, int]] = {}  # number of filed tasks by home; "" for none
+        self.at: dict[str, dict[Job, int]] = {}  # number of filed tasks by home; "" for none
 
-    def file(self, pool: JobQueue, task: Handover) -> None:
+    def file(self, pool: Job, task: ReadyTask) -> None:
         """Count a ready task of a pool at its homes."""
         self.movable += not (task.rootish or task.homes)
         for home in task.homes or NOWHERE:
@@ -196,7 +203,7 @@ class Waiting:
                 here = self.at[home] = {}
             here[pool] = here.get(pool, 0) + 1
 
-    def remove(self, pool: JobQueue, task: Handover) -> None:
+    def remove(self, pool: Job, task: ReadyTask) -> None:
         """Count a task of a pool no longer."""
         self.movable -= not (task.rootish or task.homes)
         for home in task.homes or NOWHERE:
@@ -207,7 +214,7 @@ class Waiting:
                 if not here:
                     del self.at[home]
 
-    def check(self, pools: Collection[JobQueue]) -> None:
+    def check(self, pools: Collection[Any]) -> None:
         """Raise `AssertionError` unless the index agrees with the `pools`."""
         assert self.pools.keys() == {pool for pool in pools if pool.ready}, "pools that wait"
         assert self.sent_by_dask.keys() == {pool for pool in pools if pool.sent_by_dask}, (
@@ -218,7 +225,7 @@ class Waiting:
         filed = [(p, t) for p in pools for t in p.ready.values() if t in p.kinds.get(t.kind, ())]
         movable = sum(not (task.rootish or task.homes) for _, task in filed)
         assert self.movable == movable, "tasks that any worker may take"
-        at: dict[str, dict[JobQueue, int]] = {}
+        at: dict[str, dict[Job, int]] = {}
         for pool, task in filed:
             for home in task.homes or NOWHERE:
                 here = at.setdefault(home, {})

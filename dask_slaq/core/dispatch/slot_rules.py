@@ -11,8 +11,7 @@ from collections.abc import Collection
 
 from dask_slaq.core.dispatch.cluster import Cluster
 from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK, WORTH
-from dask_slaq.core.dispatch.handover import Handover
-from dask_slaq.core.dispatch.job_queue import Group, JobQueue
+from dask_slaq.core.dispatch.job_queue import Group, Handover, JobQueue
 from dask_slaq.core.dispatch.order import Order
 from dask_slaq.core.dispatch.ready import ANY
 from dask_slaq.core.dispatch.slots import Slots

@@ -12,7 +12,7 @@ from dask_slaq.core.dispatch.constants import BETWEEN_MESSAGES, BRIEF, BUSY_TRIP
 from dask_slaq.core.dispatch.ready import FEW
 
 if TYPE_CHECKING:
-    from dask_slaq.core.dispatch.handover import Handover
+    from dask_slaq.core.dispatch.job_queue import Handover
 
 
 @dataclass(slots=True, eq=False)

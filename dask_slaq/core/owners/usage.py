@@ -6,7 +6,6 @@ owners, once there are very many: an owner cannot hide its use by many names of 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
@@ -161,4 +160,4 @@ def decayed(day: int, core_seconds: float, now: float, half_life: float) -> floa
     if day == EARLIER:
         return 0.0
     middle = (day * DAY + min((day + 1) * DAY, max(now, day * DAY))) / 2
-    return core_seconds * math.exp2(-max(now - middle, 0.0) / half_life)
+    return core_seconds * 0.5 ** (max(now - middle, 0.0) / half_life)

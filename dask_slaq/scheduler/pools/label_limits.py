@@ -60,7 +60,7 @@ class Limits:
         self.most: dict[str, int] = {}  # tasks at once, by label
         self.used: Counter[str] = Counter()
         self._running: dict[Any, str] = {}  # label of each task that counts, by key
-        self._waiting: dict[str, Ready] = {}  # tasks that wait in no pool, by label
+        self._waiting: dict[str, Ready[Handover]] = {}  # tasks that wait in no pool, by label
         self._entries: dict[Any, Handover] = {}  # these, by key
         self._count, self._steps = itertools.count(), ChunkedWork(enter)
         self._logged: set[str] = set()

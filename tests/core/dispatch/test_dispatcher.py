@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.dispatch import Group, Slots
-from dask_slaq.core.dispatch.order import OWNER_OWED
+from dask_slaq.core.dispatch.job_queue import OWNER_OWED
 from dask_slaq.core.dispatch.slot_rules import SlotRules
 
 #: What it may meet, but for gangs and limits of owners, which have worlds of their own.

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.dispatch import DurationEstimate, Guarantee, Handover, JobQueue, Order
-from dask_slaq.core.dispatch.order import OWED, WITHIN_CAP
+from dask_slaq.core.dispatch.job_queue import OWED, WITHIN_CAP
 from dask_slaq.core.dispatch.ready import Ready
 
 WORKERS, NOBODY = ("a", "b", "c"), JobQueue("")
