@@ -18,7 +18,7 @@ from dask_slaq.core.gains import build_snapshot
 from dask_slaq.core.grants import Decision, Grants
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 from dask_slaq.core.jobs.ends import Ends
-from dask_slaq.core.jobs.jobs import JobOrder, JobTable
+from dask_slaq.core.jobs.jobs import Epoch, JobOrder, JobTable
 from dask_slaq.core.jobs.promises import advance_fair_clock, credit_entitlement, refill_tokens
 from dask_slaq.core.jobs.reports import as_loss, is_usable
 from dask_slaq.core.jobs.settings import (
@@ -31,7 +31,7 @@ from dask_slaq.core.jobs.settings import (
 )
 from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.owners.owners import Owners
-from dask_slaq.core.owners.terms import OwnerTerms
+from dask_slaq.core.owners.terms import OwnerGrant, OwnerTerms
 from dask_slaq.core.placement import Placement, Workers, place_all
 from dask_slaq.core.policies import (
     Allocation,
@@ -44,6 +44,7 @@ from dask_slaq.core.policies import (
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.remembering import Remembering
 from dask_slaq.core.rivals import in_order, spread, yield_to_first
+from dask_slaq.core.runtime import Speeds
 from dask_slaq.core.settings import PRESETS, check_engine_settings
 
 #: Settings of running jobs that `Engine.set_job` changes.
@@ -366,96 +367,121 @@ class Engine:
     ) -> Grants:
         """Return the grants of all jobs. The steps depend on each other in this order."""
         elapsed, self._last = self._since(now), now
-        self._workers = workers = Workers.of(workers, self._workers)
-        jobs, order, capacity = self.jobs, self.jobs.order(), workers.total
-        column, rows, seen = jobs.table.column, order.rows, jobs.runtimes.column
-        jobs.runtimes.observe_iterations()
-        jobs.runtimes.advance(rows, elapsed)
-        weight = column["weight"][rows]
-        if self.owners is not None:
-            weight = self.owners.weights(jobs, order)
-            self.owners.weigh(jobs, order, self.in_force("latest"))
-        for some in order.searches:
-            unbound = getattr(self.forecaster, "unbound", None)
-            if unbound is not None and (seen["loss"][rows[some]] < 0).any():
-                unbound([order.names[i] for i in some.tolist()])
-        self.forecaster.fit()
+        self._workers = Workers.of(workers, self._workers)
+        epoch = Epoch(now, elapsed, self.epoch, self._workers.total)
+        jobs, order = self.jobs, self.jobs.order()
+        weight, speeds = self._learn(order, elapsed)
         if not order.names:
             self._sets, self._gain, self._ends = None, None, None
             return Grants()
-        jobs.runtimes.learn(rows)
-        speeds, linear = jobs.runtimes.speeds(rows), self.in_force("runtime") == "linear"
-        speeds = speeds.linear() if linear else speeds
-        traits, promise = self.traits, self.in_force("latest")
-        room = order.capacity(workers, eligible)
-        fair = credit_entitlement(jobs, weight, capacity, elapsed)
-        total = jobs.total(rows, speeds.work)
-        limits, most = {}, room
-        if self.owners is not None:
-            most = np.minimum(room, self.owners.limits(order))
-            limits["within"] = partial(self.owners.within_limits, order, capacity)
-        self._ends = advance_fair_clock(
-            jobs, weight, most, total, capacity, elapsed, now, promise, self.epoch, **limits
-        )
+        room, total = order.capacity(self._workers, eligible), jobs.total(order.rows, speeds.work)
+        fair = credit_entitlement(jobs, epoch, weight)
+        self._advance_fair_clock(order, epoch, weight, room, total)
         snapshot = build_snapshot(
             jobs,
+            epoch,
             self.forecaster.forecast(order.reported),
             speeds,
             weight,
             room,
-            capacity,
-            now,
             normalizer=self.in_force("normalizer"),
-            epoch=self.epoch,
             move_pause=self.move_pause,
-            by_tokens=traits.by_tokens,
-            needs=traits.needs,
+            traits=self.traits,
         )
         allocation = self._allocate(snapshot)
-        of_searches = {}
+        rivals: list[IntArray] = []
         if order.searches:
             rivals = self._rank(order, snapshot, speeds.work)
             allocation = yield_to_first(allocation, snapshot, rivals)
-            of_searches["pooled"] = partial(spread, share=allocation.share, groups=rivals)
-        # Threads between two wave counts do not speed up a job: lend them, except for its floor.
-        fewest = np.maximum(speeds.fewest(allocation.share), snapshot.floor)
-        waves = snapshot.known & (speeds.work > 0)  # known by iterations, not by tasks alone
-        whole = (allocation.share >= 1) & waves & (not linear)
-        share = np.where(whole, np.minimum(allocation.share, fewest), allocation.share)
-        sets = place_all(order.names, share, workers, self._sets, eligible, affinity)
-        blind = not traits.follows_losses  # such a policy keeps every promise by itself
-        latest, credit = (math.inf, 0.0) if blind else (promise, self.in_force("floor"))
+        share = self._in_waves(allocation.share, snapshot, speeds)
+        sets = place_all(order.names, share, self._workers, self._sets, eligible, affinity)
+        blind = not self.traits.follows_losses  # such a policy keeps every promise by itself
         tokens, rate = refill_tokens(
-            jobs, latest, credit, self.epoch, elapsed, fair, snapshot.age, total, **of_searches
+            jobs,
+            epoch,
+            math.inf if blind else self.in_force("latest"),
+            0.0 if blind else self.in_force("floor"),
+            fair,
+            snapshot.age,
+            total,
+            partial(spread, share=allocation.share, groups=rivals),
         )
-        if traits.by_tokens:
+        if self.traits.by_tokens:
             tokens, rate = 0.0 * share, np.maximum(share, snapshot.floor)
-        owners = {}
+        owners: Mapping[str, OwnerGrant] = {}
         if self.owners is not None:
-            owners = self.owners.refill(jobs, order, capacity, self.epoch, elapsed, snapshot.age)
-        reported = snapshot.known & (seen["reports"][rows] > 0)
-        counted = snapshot.known & ~reported
+            owners = self.owners.refill(jobs, order, epoch, snapshot.age)
         decision = Decision(
-            reports=column["reports"][rows] & snapshot.reporting & ~counted,
+            **self._known(order, snapshot, share),
             share=share,
             index=allocation.index,
             tokens=tokens,
             rate=rate,
-            most=np.where(column["paused"][rows], 0.0, column["most"][rows]),
-            iteration=seen["step"][rows],
-            loss=seen["loss"][rows],
-            missed=seen["missed"][rows],
-            normalized=np.minimum(snapshot.normalized, 1.0),
-            predicted=np.where(reported, snapshot.gain(share), math.nan),
             sets=sets,
             blind=blind,
-            by_tokens=traits.by_tokens,
+            by_tokens=self.traits.by_tokens,
             epoch=self.epoch,
             owners=owners,
         )
-        jobs.runtimes.grant(rows, share, tokens)
+        jobs.runtimes.grant(order.rows, share, tokens)
         self._gain, self._sets = snapshot.gain, sets
         return Grants(decision, order.position)
+
+    def _learn(self, order: JobOrder, elapsed: float) -> tuple[FloatArray, Speeds]:
+        """Learn from what was reported since the last decision. Returns weights and speeds."""
+        jobs, rows = self.jobs, order.rows
+        jobs.runtimes.observe_iterations()
+        jobs.runtimes.advance(rows, elapsed)
+        weight = jobs.table.column["weight"][rows]
+        if self.owners is not None:
+            weight = self.owners.weights(jobs, order)
+            self.owners.weigh(jobs, order, self.in_force("latest"))
+        unbound = getattr(self.forecaster, "unbound", None)  # optional for a predictor
+        if unbound is not None:
+            for some in order.searches:
+                if (jobs.runtimes.column["loss"][rows[some]] < 0).any():
+                    unbound([order.names[i] for i in some.tolist()])
+        self.forecaster.fit()
+        jobs.runtimes.learn(rows)
+        speeds = jobs.runtimes.speeds(rows)
+        return weight, speeds.linear() if self.in_force("runtime") == "linear" else speeds
+
+    def _advance_fair_clock(
+        self, order: JobOrder, epoch: Epoch, weight: FloatArray, room: FloatArray, total: FloatArray
+    ) -> None:
+        """Let the fair cluster on paper go on, and forecast the ends of jobs."""
+        limits: dict[str, Any] = {}
+        if self.owners is not None:
+            room = np.minimum(room, self.owners.limits(order))
+            limits["within"] = partial(self.owners.within_limits, order, epoch.capacity)
+        promise = self.in_force("latest")
+        self._ends = advance_fair_clock(self.jobs, epoch, weight, room, total, promise, **limits)
+
+    def _in_waves(self, share: FloatArray, snapshot: Snapshot, speeds: Speeds) -> FloatArray:
+        """Return the shares without threads between two wave counts, which do not speed up a job.
+
+        They are lent, except for the job's floor.
+        """
+        if self.in_force("runtime") == "linear":
+            return share
+        waves = snapshot.known & (speeds.work > 0)  # known by iterations, not by tasks alone
+        fewest = np.maximum(speeds.fewest(share), snapshot.floor)
+        return np.where((share >= 1) & waves, np.minimum(share, fewest), share)
+
+    def _known(self, order: JobOrder, snapshot: Snapshot, share: FloatArray) -> dict[str, Any]:
+        """Return what a decision tells of jobs that is not decided, by field of `Decision`."""
+        rows, column, seen = order.rows, self.jobs.table.column, self.jobs.runtimes.column
+        reported = snapshot.known & (seen["reports"][rows] > 0)
+        counted = snapshot.known & ~reported
+        return {
+            "reports": column["reports"][rows] & snapshot.reporting & ~counted,
+            "most": np.where(column["paused"][rows], 0.0, column["most"][rows]),
+            "iteration": seen["step"][rows],
+            "loss": seen["loss"][rows],
+            "missed": seen["missed"][rows],
+            "normalized": np.minimum(snapshot.normalized, 1.0),
+            "predicted": np.where(reported, snapshot.gain(share), math.nan),
+        }
 
     def _rank(self, order: JobOrder, snapshot: Snapshot, work: FloatArray) -> list[IntArray]:
         """Return the positions of the jobs of each search, in the order of their claims."""

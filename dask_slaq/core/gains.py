@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -11,9 +11,9 @@ import numpy as np
 
 from dask_slaq.core.forecast import Forecast, corrections, diverging
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
-from dask_slaq.core.jobs.jobs import JobTable
+from dask_slaq.core.jobs.jobs import Epoch, JobTable
 from dask_slaq.core.milestones import JobCurves, milestones, straight_lines
-from dask_slaq.core.policies import EXCHANGE_RATE, Snapshot
+from dask_slaq.core.policies import Snapshot, Traits
 from dask_slaq.core.runtime import Progress, Speeds, among
 
 #: A grid of whole numbers up to this one is searched by a table lookup instead of bisection.
@@ -130,65 +130,57 @@ LEAST = 0.05
 
 def build_snapshot(
     jobs: JobTable,
+    epoch: Epoch,
     forecast: Forecast,
     speeds: Speeds,
     weight: FloatArray,
     room: FloatArray,
-    capacity: int,
-    now: float,
     *,
     normalizer: str,
-    epoch: float,
     move_pause: float,
-    by_tokens: bool,
-    needs: Collection[str],
+    traits: Traits,
 ) -> Snapshot:
-    """Return a snapshot of the `jobs`, with the work left if the policy `needs` it."""
+    """Return a snapshot of the `jobs`, with the work left if the policy needs it."""
     order = jobs.order()
-    column, seen, at = jobs.table.column, jobs.runtimes.column, order.reporting
-    rows, n = order.rows, len(order.names)
-    attained, held, age = seen["attained"][rows], seen["share"][rows], jobs.age(rows, now)
-    lines = straight_lines(jobs, weight, capacity, epoch, age, speeds.work)
+    column, seen, rows = jobs.table.column, jobs.runtimes.column, order.rows
+    attained, held, age = seen["attained"][rows], seen["share"][rows], jobs.age(rows, epoch.now)
+    lines = straight_lines(jobs, epoch, weight, age, speeds.work)
     if (new := lines.counted & (speeds.work == 0)).any():  # counted in core-seconds
         speeds = replace(speeds, work=np.where(new, 1.0, speeds.work))
-    # A core-second of a training counts more than one of other work.
-    rate = np.where(lines.training, 1.0, EXCHANGE_RATE)
-    per_second = np.zeros(n)
-    np.divide(1.0, rate * (attained + lines.left), out=per_second, where=lines.counted)
-    normalized = np.ones(n)
     # The largest change of a loss is not known in logs.
     curves = JobCurves.of(jobs, forecast, speeds.work, raw=normalizer == "largest-change")
-    forecast = diverging(curves.forecast, jobs.diverge(rows[at]))
-    normalized[at] = corrections.normalized(forecast, normalizer)
-    normalized = np.where(lines.counted, lines.left * per_second, normalized)
+    forecast = diverging(curves.forecast, jobs.diverge(rows[order.reporting]))
     gain = Gains(
         Interpolation(forecast.horizons, forecast.reduction),
         corrections.scale(forecast, normalizer),
-        at,
+        order.reporting,
         speeds,
         held,
-        np.maximum(lines.left, epoch),  # the last tasks gain no less per core-second than others
-        per_second,
-        epoch,
+        # The last tasks gain no less per core-second than others.
+        np.maximum(lines.left, epoch.seconds),
+        lines.per_second(attained),
+        epoch.seconds,
         move_pause,
     )
+    normalized = np.ones(len(rows))
+    normalized[order.reporting] = corrections.normalized(forecast, normalizer)
     cap = np.minimum(np.minimum(room, column["most"][rows]), speeds.useful)
     cap[column["paused"][rows]] = 0.0
     floor = column["floor"][rows]
-    if by_tokens:
+    if traits.by_tokens:
         floor = np.where(column["demand"][rows] > 0, np.maximum(floor, LEAST), floor)
     work, left = speeds.core_seconds(held), {}
-    if needs:
+    if traits.needs:
         found = milestones(jobs, replace(curves, forecast=forecast), work, lines)
         left = dict(zip(("to_target", "to_end"), found, strict=True))
     return Snapshot(
         jobs=order.names,
-        capacity=capacity,
+        capacity=epoch.capacity,
         weight=weight,
         floor=np.minimum(floor, cap),
         cap=cap,
         known=(column["reports"][rows] | lines.counted) & (speeds.work > 0),
-        normalized=normalized,
+        normalized=np.where(lines.counted, lines.left * gain.per_second, normalized),
         gain=gain,
         speed=Progress(speeds, work),
         reporting=lines.new | lines.counted | (seen["reports"][rows] > 0),

@@ -39,7 +39,7 @@ from dask_slaq.core.forecast import (
     unreported,
 )
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.jobs.jobs import JobTable
+from dask_slaq.core.jobs.jobs import Epoch, JobTable
 from dask_slaq.core.jobs.promises import EXPLORED, still_new
 from dask_slaq.core.policies import EXCHANGE_RATE
 
@@ -160,12 +160,20 @@ class Lines(NamedTuple):
     first: FloatArray  # (n_jobs,) core-seconds of the first one
     begun: FloatArray  # (n_jobs,) core-seconds that are left of the first one
 
+    def per_second(self, attained: FloatArray) -> FloatArray:
+        """Return the fall (n_jobs,) per core-second, given those attained; 0 for jobs with a loss.
+
+        A core-second of a training counts more than one of other work.
+        """
+        rate = np.where(self.training, 1.0, EXCHANGE_RATE)
+        work: FloatArray = rate * (attained + self.left)
+        return np.divide(1.0, work, out=np.zeros(len(rate)), where=self.counted)
+
 
 def straight_lines(
     jobs: JobTable,
+    epoch: Epoch,
     weight: FloatArray,
-    capacity: int,
-    epoch: float,
     age: FloatArray,
     work: FloatArray,
 ) -> Lines:
@@ -177,11 +185,11 @@ def straight_lines(
     rows, column, seen = jobs.order().rows, jobs.table.column, jobs.runtimes.column
     attained, submitted = seen["attained"][rows], column["submitted"][rows]
     silent = seen["reports"][rows] == 0
-    new = silent & still_new(jobs, capacity, epoch)
+    new = silent & still_new(jobs, epoch)
     # Nothing is to be learned any more of a client of whose tasks none has ended for long.
-    new &= column["reports"][rows] | ~np.isnan(submitted) | (age < EXPLORED * epoch)
+    new &= column["reports"][rows] | ~np.isnan(submitted) | (age < EXPLORED * epoch.seconds)
     counted = silent & ~new & (attained + age > 0)
-    fair = capacity * weight / weight.sum()
+    fair = epoch.capacity * weight / weight.sum()
     # One that has nothing to count goes on for as long as it has: it ran, or could have run.
     so_far = np.maximum(attained, fair * age)
     begun = np.where(submitted > 0, submitted, so_far)

@@ -12,6 +12,7 @@ from dask_slaq.core.jobs import ends as ends_module
 from dask_slaq.core.jobs.arrays import JobArrays
 from dask_slaq.core.jobs.ends import ANNOUNCED, GUESSED, EndForecasts
 from dask_slaq.core.jobs.fair_clock import COLUMNS, POINTS, FairClock
+from dask_slaq.core.jobs.jobs import Epoch
 from dask_slaq.core.jobs.promises import EXPLORED, refill_tokens, still_new
 from dask_slaq.core.owners.terms import OwnerTerms
 
@@ -111,7 +112,7 @@ def engine_of(**seconds: float) -> Engine:
 def test_a_job_is_new_until_it_has_used_two_epochs_of_its_share_of_the_threads():
     share = EXPLORED * EPOCH * CAPACITY / 4
     engine = engine_of(a=share - 0.1, b=share + 0.1, c=0.0, d=0.0)
-    found = still_new(engine.jobs, CAPACITY, EPOCH)
+    found = still_new(engine.jobs, Epoch(0.0, EPOCH, EPOCH, CAPACITY))
     by_name = dict(zip(engine.jobs.order().names, found.tolist(), strict=True))
     assert by_name == {"a": True, "b": False, "c": True, "d": True}
 
@@ -120,7 +121,7 @@ def test_what_a_job_of_unknown_length_is_due_by_the_end_of_the_epoch_accrues():
     engine = engine_of(a=0.0, b=0.0)
     fair, nothing = np.full(2, 2.0), np.zeros(2)
     tokens, rate = refill_tokens(
-        engine.jobs, 1.1, 0.9, EPOCH, 0.0, fair, nothing, np.full(2, np.inf)
+        engine.jobs, Epoch(0.0, 0.0, EPOCH, CAPACITY), 1.1, 0.9, fair, nothing, np.full(2, np.inf)
     )
     assert tokens == pytest.approx([0.0, 0.0])
     assert rate == pytest.approx(0.9 * fair)
@@ -133,7 +134,9 @@ def test_a_job_of_known_length_is_due_more_by_the_end_of_the_epoch():
     weight, cap, one = np.ones(1), np.full(1, CAPACITY), np.ones(1)
     for age in (2.0, 4.0, 6.0):  # the fair clock gives it all threads
         jobs.fair_clock.advance(rows, weight, cap, total, CAPACITY, EPOCH, one * age, EPOCH)
-    tokens, rate = refill_tokens(jobs, 2.0, 0.9, EPOCH, EPOCH, cap, one * 6.0, total)
+    tokens, rate = refill_tokens(
+        jobs, Epoch(6.0, EPOCH, EPOCH, CAPACITY), 2.0, 0.9, cap, one * 6.0, total
+    )
     now, soon = (jobs.fair_clock.served(rows, one * (6.0 + s) / 2.0) for s in (0.0, EPOCH))
     assert now == pytest.approx(3.0 * CAPACITY) and soon == pytest.approx(4.0 * CAPACITY)
     assert tokens == pytest.approx(now)

@@ -19,6 +19,15 @@ from dask_slaq.core.runtime import Runtimes
 from dask_slaq.core.settings import teams_above
 
 
+class Epoch(NamedTuple):
+    """Epoch that begins with a decision, on a cluster of `capacity` threads; in seconds."""
+
+    now: float
+    elapsed: float  # since the decision before
+    seconds: float
+    capacity: int
+
+
 class JobOrder(NamedTuple):
     """Order of the jobs, by name, in all arrays of one decision."""
 

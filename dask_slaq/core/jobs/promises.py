@@ -14,7 +14,7 @@ import numpy as np
 
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray
 from dask_slaq.core.jobs.ends import ANNOUNCED, COUNTED, GUESSED, IDLE, LATELY, Ends
-from dask_slaq.core.jobs.jobs import JobTable
+from dask_slaq.core.jobs.jobs import Epoch, JobTable
 
 #: Epochs' worth of its fair share up to which a job without a report comes first. Without a bound
 #: it would for as long as it runs.
@@ -24,50 +24,46 @@ EXPLORED = 2.0
 INEXACT = 0.01
 
 
-def credit_entitlement(
-    jobs: JobTable, weight: FloatArray, capacity: float, elapsed: float
-) -> FloatArray:
-    """Credit jobs with their fair share for `elapsed` seconds. Returns its threads."""
+def credit_entitlement(jobs: JobTable, epoch: Epoch, weight: FloatArray) -> FloatArray:
+    """Credit jobs with their fair share since the last decision. Returns its threads."""
     rows, column = jobs.order().rows, jobs.table.column
     demand = np.where(column["paused"][rows], 0.0, column["demand"][rows])
     weight = np.where(demand > 0, weight, 0.0)
     total = weight.sum()
-    fair: FloatArray = np.minimum(capacity * weight / max(total, 1e-300), demand)
-    column["entitled"][rows] += fair * elapsed
+    fair: FloatArray = np.minimum(epoch.capacity * weight / max(total, 1e-300), demand)
+    column["entitled"][rows] += fair * epoch.elapsed
     return fair
 
 
-def still_new(jobs: JobTable, capacity: float, epoch: float) -> BoolArray:
+def still_new(jobs: JobTable, epoch: Epoch) -> BoolArray:
     """Return which jobs (n_jobs,) have used at most `EXPLORED` epochs of their fair share."""
     rows, column, seen = jobs.order().rows, jobs.table.column, jobs.runtimes.column
     weight = column["weight"][rows]
-    explored = EXPLORED * epoch * capacity * weight / weight.sum()
+    explored = EXPLORED * epoch.seconds * epoch.capacity * weight / weight.sum()
     new: BoolArray = seen["attained"][rows] <= explored
     return new
 
 
 def advance_fair_clock(
     jobs: JobTable,
+    epoch: Epoch,
     weight: FloatArray,
     room: FloatArray,
     total: FloatArray,
-    capacity: float,
-    elapsed: float,
-    now: float,
     latest: float,
-    epoch: float,
     within: Callable[[FloatArray, FloatArray], FloatArray] = lambda weight, cap: cap,
 ) -> Ends:
-    """Advance the fair clock by `elapsed` seconds, and return when the jobs end."""
+    """Advance the fair clock to this `epoch`, and return when the jobs end."""
     rows, column = jobs.order().rows, jobs.table.column
+    now, elapsed, seconds, capacity = epoch
     # At the very moment at which an iteration ends, a job has few tasks or none.
-    lately = column["fair_width"][rows] * math.exp(-elapsed / epoch)
+    lately = column["fair_width"][rows] * math.exp(-elapsed / seconds)
     column["fair_width"][rows] = width = np.maximum(column["demand"][rows], lately)
     cap = np.minimum(np.minimum(room, column["most"][rows]), width)
     cap[column["paused"][rows]] = 0.0
     age = jobs.age(rows, now)
     threads = jobs.fair_clock.advance(
-        rows, weight, cap, total, capacity, elapsed, age, epoch, within
+        rows, weight, cap, total, capacity, elapsed, age, seconds, within
     )
     times = jobs.latest(rows, latest)
     attained = jobs.runtimes.column["attained"][rows]
@@ -82,20 +78,19 @@ def advance_fair_clock(
     reason = np.where(np.isfinite(column["max_iter"][rows]), announced, COUNTED)
     got = (attained - column["attained_before"][rows]) / max(elapsed, 1e-9)
     rate = np.where(np.isnan(column["end_rate"][rows]), share, column["end_rate"][rows])
-    rate += (1 - math.exp(-elapsed / (LATELY * epoch))) * (got - rate)
+    rate += (1 - math.exp(-elapsed / (LATELY * seconds))) * (got - rate)
     column["end_rate"][rows] = rate
     rates = np.stack([share, np.minimum(capacity, usual), np.maximum(rate, IDLE * share)])
     return jobs.ends.forecast(
-        rows, attained, total, rates, reason, fair, promised, epoch, now, capacity
+        rows, attained, total, rates, reason, fair, promised, seconds, now, capacity
     )
 
 
 def refill_tokens(
     jobs: JobTable,
+    epoch: Epoch,
     latest: float,
     credit: float,
-    epoch: float,
-    elapsed: float,
     fair: FloatArray,
     age: FloatArray,
     total: FloatArray,
@@ -107,30 +102,31 @@ def refill_tokens(
     floor if that is more. What jobs of one search are due is `pooled` by them.
     """
     rows, column, clock = jobs.order().rows, jobs.table.column, jobs.fair_clock
+    elapsed, seconds = epoch.elapsed, epoch.seconds
     attained, floor = jobs.runtimes.column["attained"][rows], column["floor"][rows]
     paused = column["paused"][rows]
     floor = np.where(paused, 0.0, floor)
     used = attained - column["attained_before"][rows]
-    left = np.maximum(column["bucket"][rows] - used, -floor * epoch)
-    bucket = np.minimum(left + floor * elapsed, floor * epoch)
+    left = np.maximum(column["bucket"][rows] - used, -floor * seconds)
+    bucket = np.minimum(left + floor * elapsed, floor * seconds)
     column["bucket"][rows], column["attained_before"][rows] = bucket, attained
     times, new = jobs.latest(rows, latest), jobs.before_report(rows)
     # Half of the slack only: until then all that is known of the job is that it waits.
     times = np.where(new, 1.0 + (times - 1.0) / 2, times)
-    due, soon = (clock.served(rows, (age + seconds) / times) for seconds in (0.0, epoch))
+    due, soon = (clock.served(rows, (age + ahead) / times) for ahead in (0.0, seconds))
     # By then all of it should be done: what is left is due now, be it a little more than expected.
     ends = due >= (1 - INEXACT) * total
-    more = np.minimum(fair * epoch, INEXACT * total)
+    more = np.minimum(fair * seconds, INEXACT * total)
     due = np.where(ends, np.maximum(total, attained + more), due)
     soon = np.maximum(soon, due)
     known = np.isfinite(total)
     entitled = credit * column["entitled"][rows]
     due = np.where(known, due, entitled) - attained
-    soon = np.where(known, soon, entitled + credit * fair * epoch) - attained
+    soon = np.where(known, soon, entitled + credit * fair * seconds) - attained
     due, soon = pooled(due), pooled(soon)
-    promised = soon > bucket + floor * epoch
+    promised = soon > bucket + floor * seconds
     tokens: FloatArray = np.maximum(np.where(promised, due, bucket), 0.0)
-    rate: FloatArray = np.where(promised, (soon - tokens) / epoch, floor)
+    rate: FloatArray = np.where(promised, (soon - tokens) / seconds, floor)
     # What a job is due before its first report comes before older debts, which may last for ever
     # if their job never catches up.
     first = new & known & promised

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
-from dask_slaq.core.jobs.jobs import JobOrder, JobTable
+from dask_slaq.core.jobs.jobs import Epoch, JobOrder, JobTable
 from dask_slaq.core.owners.terms import DEFAULT, OwnerGrant, OwnerTerms
 from dask_slaq.core.owners.tree import OwnerTree
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
@@ -207,14 +207,13 @@ class Owners:
         self,
         jobs: JobTable,
         order: JobOrder,
-        capacity: float,
-        epoch: float,
-        elapsed: float,
+        epoch: Epoch,
         age: FloatArray,
     ) -> dict[str, OwnerGrant]:
         """Refill tokens by the tasks that jobs had lately; return the grants of all owners."""
+        _, elapsed, seconds, capacity = epoch
         column, rows, n = jobs.table.column, order.rows, len(order.owners)
-        demand = np.where(age < epoch, capacity, column["fair_width"][rows])
+        demand = np.where(age < seconds, capacity, column["fair_width"][rows])
         demand[column["paused"][rows]] = 0.0
         deserved = self._fill(order, _sums(order.owner, demand, n), capacity)
         could_use = np.where(column["paused"][rows], 0.0, capacity)
@@ -222,11 +221,11 @@ class Owners:
         attained = jobs.runtimes.column["attained"][rows]
         used = _sums(order.owner, attained - column["attained_by_owner"][rows], n)
         column["attained_by_owner"][rows] = attained
-        for owner, seconds in zip(order.owners, used.tolist(), strict=True):
-            self._accounts.setdefault(owner, _Account()).used += seconds
+        for owner, more in zip(order.owners, used.tolist(), strict=True):
+            self._accounts.setdefault(owner, _Account()).used += more
         owed = sum(max(account.balance, 0.0) for account in self._accounts.values())
         for account in self._accounts.values():
-            account.settle(owed, epoch, elapsed)
+            account.settle(owed, seconds, elapsed)
         for owner, fair in zip(order.owners, deserved.tolist(), strict=True):
             account = self._accounts[owner]
             account.deserved, account.gone = fair, 0.0
@@ -235,7 +234,7 @@ class Owners:
             account.deserved, account.gone = 0.0, account.gone + elapsed
             if account.gone > SAVED:
                 del self._accounts[gone]
-        return self._grants(order, entitled, epoch)
+        return self._grants(order, entitled, seconds)
 
     def _grants(self, order: JobOrder, entitled: FloatArray, epoch: float) -> dict[str, OwnerGrant]:
         """Return the grants of owners and teams; teams are served by what their owners are owed."""
