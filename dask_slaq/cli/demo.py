@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dask_slaq.cli.options import json_option, known_policies, with_default, writable
+from dask_slaq.cli.options import json_option, known_policies, writable
 
 
 @click.command()
@@ -21,11 +21,10 @@ from dask_slaq.cli.options import json_option, known_policies, with_default, wri
 )
 @click.option("--count", type=click.IntRange(1), help="Models (32), or jobs or fits (12).")
 @click.option("--steps", type=click.IntRange(2), help="Steps of a model (30), or of a job (40).")
-@with_default(
+@click.option(
     "--seconds",
-    click.FloatRange(0, min_open=True),
-    32.0,
-    "About how long all of them train, each time; a step has as much work as that takes.",
+    type=click.FloatRange(0, min_open=True),
+    help="About how long all of them train (models 20, else 32), each time.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of models, jobs, arrivals.")
 @json_option
@@ -43,15 +42,17 @@ def demo(
     fits: bool,
     count: int | None,
     steps: int | None,
+    seconds: float | None,
     json_file: str | None,
     html_file: str,
-    **options: object,
+    seed: int,
+    policies: tuple[str, ...],
 ) -> None:
     """Train many models on this machine, to see when the best are ready.
 
-    The same models train by plain client.map and then in a search, in which the most promising
-    ones go first. With --fits, fits of dask-ml arrive one after another, by plain Dask and then
-    each as a job; with --jobs, jobs of many tasks, under each policy. A comparison and an HTML
+    The same models train by plain client.map and in a search, in which the most promising ones go
+    first, twice each, in turn. With --fits, fits of dask-ml arrive one after another, by plain Dask
+    and each as a job; with --jobs, jobs of many tasks, under each policy. A comparison and an HTML
     report follow at the end.
     """
     from dask_slaq.demo import fits as of_dask_ml
@@ -61,5 +62,11 @@ def demo(
         raise click.UsageError("choose --fits or --jobs")
     run = of_dask_ml.fits if fits else many_tasks.jobs if jobs else search.search
     many = jobs or fits
-    sizes = {"count": count or (12 if many else 32), "steps": steps or (40 if many else 30)}
-    raise SystemExit(report.show(run, local.Options(**sizes, **options), json_file, html_file))
+    chosen = local.Options(
+        count=count or (12 if many else 32),
+        steps=steps or (40 if many else 30),
+        seconds=seconds or (32.0 if many else 20.0),
+        seed=seed,
+        policies=policies,
+    )
+    raise SystemExit(report.show(run, chosen, json_file, html_file))

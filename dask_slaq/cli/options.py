@@ -44,11 +44,6 @@ json_option = click.option(
 )
 
 
-def with_default(name: str, kind: Any, default: Any, text: str) -> Callable[..., Any]:
-    """Return an option that tells its default after its help `text`."""
-    return click.option(name, type=kind, default=default, show_default=True, help=text)
-
-
 #: Comma between names, and not between the arguments of one.
 _BETWEEN = re.compile(r",(?![^(]*\))")
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import nullcontext
 from functools import partial
-from itertools import pairwise
-from time import sleep
 from typing import Any, ClassVar
 
 import dask
 import dask.array as da
 import numpy as np
-import psutil
 from distributed import Client, wait
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.metrics import time
@@ -32,10 +29,6 @@ ROWS, SECONDS, GRADIENT = 200_000, 32.0, 0.016
 PART = 0.35
 #: Mean gap between arrivals, as a fraction of the time of all fits.
 SPACING = 0.06
-#: Cores that other programs may use, seconds to look at them before, and the part by which runs of
-#: a kind may differ whatever is gained.
-LOADED, IDLE, ALIKE = 0.25, 1.0, 0.1
-BUSY = "The machine was busy, or the runs disagree: not comparable."
 
 
 def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
@@ -180,9 +173,7 @@ def fits(client: Client, options: Options) -> local.Result:
     wait(list(data.values()))
     gaps = SPACING * options.seconds * rng.exponential(size=len(names))
     arrivals = dict(zip(names, np.cumsum(gaps) - gaps[0], strict=True))
-    plain, runs, looks = "none", [], [cpu_seconds()]
-    sleep(IDLE)
-    looks.append(cpu_seconds())
+    plain, runs, machine = "none", [], local.Machine()
     client.register_plugin(Spans())
     ours = slaq.SlaqPlugin().settings.policy
     for way in (plain, ours, ours, plain):  # so drift of the machine cancels
@@ -195,7 +186,7 @@ def fits(client: Client, options: Options) -> local.Result:
             _fit(client, training, data[name], clone(model), way != plain)
 
         runs.append(many_tasks.train_all(way, arrivals, fit, comparable=False))
-        looks.append(cpu_seconds())
+        machine.look()
         for training in runs[-1].trainings:
             training.spans = Spans.of.pop(training.name, [])
         if way != plain:
@@ -208,25 +199,8 @@ def fits(client: Client, options: Options) -> local.Result:
         f"worker processes: on plain Dask, twice each in a block of its own, and on plain Dask "
         f"again (seed {options.seed}). Losses are drawn as the part of their fall that is left."
     )
-    load = max((others - was) / (at - t) for (t, _, was), (at, _, others) in pairwise(looks))
-    said = BUSY if load > LOADED or disagree(figures) else many_tasks.verdict(figures)
-    said += f" Other programs used {load:.1f} cores at most."
+    said = machine.judge(many_tasks.verdict(figures), figures, "t90_mean_s")
     return local.Result(about, runs, {"policies": figures}, many_tasks.SHOWN, said)
-
-
-def cpu_seconds() -> tuple[float, float, float]:
-    """Return the time, and the CPU seconds that this program and others have used."""
-    mine, cpu = psutil.Process(), psutil.cpu_times()
-    own = [each.cpu_times() for each in (mine, *mine.children(recursive=True))]
-    ours = sum(each.user + each.system for each in own)
-    return time(), ours, cpu.user + cpu.system + getattr(cpu, "nice", 0.0) - ours
-
-
-def disagree(figures: local.Figures) -> bool:
-    """Whether runs of a kind differ in time to 90 % by more than the kinds and by `ALIKE`."""
-    kinds = [[run["t90_mean_s"] or np.nan for run in way["runs"]] for way in figures.values()]
-    means, spread = np.mean(kinds, axis=1), np.ptp(kinds, axis=1)
-    return not (spread <= np.maximum(ALIKE * means, np.ptp(means))).all()
 
 
 def _normalize(same: list[DemoTraining]) -> None:

@@ -14,12 +14,17 @@ from dataclasses import dataclass, field
 from time import sleep
 from typing import Any, NamedTuple
 
+import numpy as np
+import psutil
 from distributed import Client, LocalCluster, wait
 from distributed import TimeoutError as TooLate
 from distributed.metrics import time
 
 #: Ratio from which on nothing counts as gained.
 GAINED = 0.95
+#: Cores that other programs may use, seconds to look at them before, and the part by which runs of
+#: a way may differ whatever is gained.
+LOADED, IDLE, ALIKE = 0.25, 1.0, 0.1
 #: Seconds between two looks at a run, and between plain lines about it; most rows of its table.
 LOOK, PERIOD, ROWS = 0.5, 5.0, 14
 _STYLES = {"training": "", "waiting": "yellow", "done": "green", "failed": "red", "to come": "dim"}
@@ -101,6 +106,50 @@ class Result(NamedTuple):
     shown: dict[str, str]
     verdict: str
     ranked: bool = False
+
+
+class Machine:
+    """What other programs use of this machine while a demo runs, which makes it incomparable."""
+
+    def __init__(self) -> None:
+        self._last, self.load = _cpu_seconds(), 0.0  # the most cores between two looks
+        sleep(IDLE)
+        self.look()
+
+    def look(self) -> None:
+        """Look again, as after a run."""
+        (then, before), (now, others) = self._last, _cpu_seconds()
+        self.load, self._last = max(self.load, (others - before) / (now - then)), (now, others)
+
+    def judge(self, verdict: str, figures: Figures, key: str) -> str:
+        """Return the `verdict`, or that the runs of each way in `figures` are not comparable."""
+        if self.load > LOADED or disagree(figures, key):
+            verdict = "The machine was busy, or the runs disagree: not comparable."
+        return f"{verdict} Other programs used {self.load:.1f} cores at most."
+
+
+def _cpu_seconds() -> tuple[float, float]:
+    """Return the time, and the CPU seconds that programs other than this one have used."""
+    mine, cpu = psutil.Process(), psutil.cpu_times()
+    own = [each.cpu_times() for each in (mine, *mine.children(recursive=True))]
+    ours = sum(each.user + each.system for each in own)
+    return time(), cpu.user + cpu.system + getattr(cpu, "nice", 0.0) - ours
+
+
+def disagree(figures: Figures, key: str) -> bool:
+    """Whether the times under a `key` of runs of a way differ more than the ways and `ALIKE`."""
+    ways = [[run[key] or np.nan for run in way["runs"]] for way in figures.values()]
+    means, spread = np.mean(ways, axis=1), np.ptp(ways, axis=1)
+    return not (spread <= np.maximum(ALIKE * means, np.ptp(means))).all()
+
+
+def mean_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the means of times in seconds, None if one is, and the rest of the first row."""
+    found = dict(rows[0])
+    for key in (key for key in found if key.endswith("_s")):
+        times = [row[key] for row in rows]
+        found[key] = None if None in times else float(np.mean(times))
+    return found
 
 
 @contextmanager

@@ -153,18 +153,9 @@ def figures_of(runs: Sequence[DemoRun], seed: int) -> Figures:
 def _mean(runs: list[dict[str, Any]]) -> dict[str, Any]:
     if len(runs) == 1:
         return runs[0]
-    jobs = [_mean_of(same) for same in zip(*(run["jobs"] for run in runs), strict=True)]
+    jobs = [local.mean_of(same) for same in zip(*(run["jobs"] for run in runs), strict=True)]
     figures = [{key: run[key] for key in SHOWN} for run in runs]
-    return {**_mean_of(figures), "jobs": jobs, "runs": figures}
-
-
-def _mean_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the means of times in seconds, None if one is, and the rest of the first row."""
-    found = dict(rows[0])
-    for key in (key for key in found if key.endswith("_s")):
-        times = [row[key] for row in rows]
-        found[key] = None if None in times else float(np.mean(times))
-    return found
+    return {**local.mean_of(figures), "jobs": jobs, "runs": figures}
 
 
 def measure(run: DemoRun, lowest: dict[str, float], seed: int) -> dict[str, Any]:

@@ -143,9 +143,10 @@ def page(found: Result, rows: Sequence[Sequence[str]]) -> str:
         best = ("best", "second", "third", "fourth", "fifth", "others", "worst")
         key = _legend(best, [*palette[:6], palette[-1]])
         chart = Chart(stop, span)
-        for run, color in zip(runs, _WAYS, strict=True):
-            chart.line(_ready(run, stop), color, run.way, 2.6)
-        ways = _legend([run.way for run in runs], _WAYS)
+        ways_of = dict(zip(dict.fromkeys(run.way for run in runs), _WAYS, strict=True))
+        for run in runs:
+            chart.line(_ready(run, stop), ways_of[run.way], run.way, 2.6)
+        ways = _legend(ways_of, ways_of.values())
         ready = f"<h3>Lowest loss among the models that are ready</h3>{ways}{chart.svg()}"
     heading, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
     return f"""<!DOCTYPE html>
