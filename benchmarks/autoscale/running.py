@@ -183,7 +183,9 @@ async def model(key: str, run: str, number: int, steps: int, seconds: float) -> 
     from distributed import get_worker
     from distributed.worker_state_machine import SecedeEvent
 
+    from dask_slaq.core.trials import TrialEvent
     from dask_slaq.worker.trial_agent import agent_of
+    from dask_slaq.worker.trial_slot import SlotState
 
     worker = get_worker()
     agent, seceded = agent_of(worker), False
@@ -191,17 +193,17 @@ async def model(key: str, run: str, number: int, steps: int, seconds: float) -> 
         await asyncio.sleep(seconds)
         slot = agent.report(key, run, None, number % 7 + math.exp(-0.2 * step))
         if not agent.must_wait(slot):
-            agent.send(slot, "reports")
+            agent.send(slot, TrialEvent.REPORTS)
             continue
         if not seceded:
             event = SecedeEvent(key=key, compute_duration=seconds, stimulus_id=f"model-{key}")
             worker.handle_stimulus(event)
-        seceded, slot.waits = True, True
-        agent.send(slot, "waits")
+        seceded, slot.state = True, SlotState.STOPS
+        agent.send(slot, TrialEvent.WAITS)
         while agent.must_wait(slot) and not agent.is_cancelled(slot):
             await asyncio.sleep(0.2)
-        slot.waits = False
-        agent.send(slot, "goes", 0.1)
+        slot.state = SlotState.TRAINS
+        agent.send(slot, TrialEvent.GOES, 0.1)
     return number
 
 

@@ -122,7 +122,9 @@ async def _train(key: str, run: str, number: int, kill: Any) -> int:
     from distributed import get_worker
     from distributed.worker_state_machine import SecedeEvent
 
+    from dask_slaq.core.trials import TrialEvent
     from dask_slaq.worker.trial_agent import agent_of
+    from dask_slaq.worker.trial_slot import SlotState
 
     worker = get_worker()
     agent, seceded = agent_of(worker), False
@@ -132,19 +134,19 @@ async def _train(key: str, run: str, number: int, kill: Any) -> int:
             await kill.value(worker)
         slot = agent.report(key, run, None, number + 1 / (step + 1))
         if not agent.must_wait(slot):
-            agent.send(slot, "reports")
+            agent.send(slot, TrialEvent.REPORTS)
             continue
         if not seceded:
             stimulus = f"chaos-{key}"
             worker.handle_stimulus(
                 SecedeEvent(key=key, compute_duration=0.05, stimulus_id=stimulus)
             )
-        seceded, slot.waits = True, True
-        agent.send(slot, "waits")
+        seceded, slot.state = True, SlotState.STOPS
+        agent.send(slot, TrialEvent.WAITS)
         while agent.must_wait(slot) and not agent.is_cancelled(slot):
             await asyncio.sleep(0.02)
-        slot.waits = False
-        agent.send(slot, "goes", 0.1)
+        slot.state = SlotState.TRAINS
+        agent.send(slot, TrialEvent.GOES, 0.1)
     return number
 
 

@@ -24,6 +24,7 @@ from dask_slaq.core.trials import (
     SearchSettings,
     Trial,
     Trials,
+    TrialState,
     Turns,
     WorkerQuota,
     choose_everywhere,
@@ -235,7 +236,7 @@ class Replay:
         trial = self._trials.at(model, worker.name)
         self._predictor.model[trial.name] = model
         trial.params = {"model": model}
-        if trial.away:
+        if trial.migrates:
             self._trials.arrive(trial, trial.reports)
         first = model in worker.begun
         worker.begun.discard(model)
@@ -260,7 +261,7 @@ class Replay:
             worker.explored_here.add(model)
             held.add(model)
         if model in held:
-            trial.waits = True
+            trial.become(TrialState.WAITS)
             worker.waits.add(model)
             self._free(worker, model)
             return
@@ -305,7 +306,8 @@ class Replay:
             workers[name].explored_here.clear()
         for key, worker in some:
             trial: Trial = trials.alive[key]
-            trial.waits, trial.worker = False, worker
+            trial.become(TrialState.SENT)
+            trial.worker = worker
             workers[worker].guests.add(key)  # type: ignore[arg-type]
             self._send(workers[worker], key)  # type: ignore[arg-type]
         for name in chosen:

@@ -177,7 +177,7 @@ def search(
         Time that a model may compute, as ``"10min"`` or in seconds. The next report after it raises
         `TrialPruned`.
     silent : str or float, optional
-        Time without a report after which a model that trains counts as silent, if it is also ten
+        Time without a report after which a model that trains has stalled, if it is also ten
         times as long as its reports took so far: there is an alert. None for never.
     states : str, optional
         Path or URL (of fsspec) of a folder for the states of the models, from which a search of

@@ -27,7 +27,7 @@ from dask_slaq.core.jobs.reports import (
     is_usable,
 )
 from dask_slaq.core.settings import ASTRAY_TOPIC, shown
-from dask_slaq.core.trials import LONGEST_GROUP, as_parameters, bounded, group_of
+from dask_slaq.core.trials import LONGEST_GROUP, TrialEvent, as_parameters, bounded, group_of
 from dask_slaq.worker.carrying import OWN
 from dask_slaq.worker.states import (
     FILES,
@@ -53,7 +53,7 @@ from dask_slaq.worker.trial_agent import (
     annotation_of,
     run_of,
 )
-from dask_slaq.worker.trial_slot import TrialSlot, parameters_of
+from dask_slaq.worker.trial_slot import SlotState, TrialSlot, parameters_of
 
 logger = logging.getLogger(__name__)
 
@@ -148,21 +148,22 @@ def report_trial(
         _warn_once((run, "step"), "a step was not above the last one: it counts as the next one")
     pool = _pool_here()
     # A task that gave up its thread itself has none to give.
-    slot.pool, slot.away = pool, pool is not None and slot.thread not in pool
+    has_left = pool is not None and slot.thread not in pool
+    slot.pool, slot.state = pool, SlotState.LEFT if has_left else SlotState.TRAINS
     if state is None and here.loop is not None and here.loop[0] == this_run():
         state = here.loop[1]
     if state is not None:
         _offer(agent, slot, state)
     if agent.must_leave(slot, waits=False):
         _leave(agent, slot)
-    if agent.must_wait(slot) and pool is not None and not slot.away:
+    if agent.must_wait(slot) and pool is not None and not has_left:
         if agent.must_leave(slot, waits=True):
             _leave(agent, slot)
         _wait(agent, slot)
     elif agent.keeper.must_keep(slot, waits=False):
         agent.keeper.keep(slot)
     elif monotonic() - slot.sent >= PAUSE:
-        agent.send(slot, "left" if slot.away else "reports")
+        agent.send(slot, slot.says)
     slot.since, slot.checkpoint.offered = monotonic(), None
     _raise_verdict(agent, slot, value)
     return True
@@ -344,7 +345,7 @@ def _is_within(package: str) -> bool:
 def _leave(agent: TrialAgent, slot: TrialSlot, waited: float = 0.0) -> None:
     """Leave the worker, unless the state cannot be kept."""
     if agent.keeper.keep(slot, leaves=True):
-        agent.send(slot, "keeps", waited)
+        agent.send(slot, TrialEvent.KEEPS, waited)
         if slot.waits and agent.carrier.is_changed(slot.taken):
             # What it puts back as it ends is its own only while it has the thread.
             _take_thread(agent, slot, ENOUGH)
@@ -355,7 +356,7 @@ def _leave(agent: TrialAgent, slot: TrialSlot, waited: float = 0.0) -> None:
 def _wait(agent: TrialAgent, slot: TrialSlot) -> None:
     """Give up the thread until the trial may go on."""
     begin = monotonic()
-    slot.waits = True
+    slot.state = SlotState.STOPS
     slot.taken = agent.carrier.take(slot.key, slot.taken)
     # Dask is told the first time. From then on it counts the task as long-running, and the
     # scheduler follows the messages of the trial.
@@ -366,7 +367,7 @@ def _wait(agent: TrialAgent, slot: TrialSlot) -> None:
     else:
         slot.seceded = True
         secede()
-    agent.send(slot, "waits")
+    agent.send(slot, TrialEvent.WAITS)
     agent.yield_thread(slot)
     if agent.keeper.must_keep(slot, waits=True):
         agent.keeper.keep(slot)
@@ -377,9 +378,9 @@ def _wait(agent: TrialAgent, slot: TrialSlot) -> None:
             slot.may_go.wait(LOOK)
         if agent.must_leave(slot, waits=False):
             _leave(agent, slot, monotonic() - begin)
-        agent.send(slot, "goes", monotonic() - begin)
+        agent.send(slot, TrialEvent.GOES, monotonic() - begin)
         _take_thread(agent, slot)
-    slot.waits = False
+    slot.state = SlotState.TRAINS
     slot.waited += monotonic() - begin
 
 
@@ -434,10 +435,10 @@ def _raise_verdict(agent: TrialAgent, slot: TrialSlot, loss: float) -> None:
     if not verdict and not agent.is_cancelled(slot):
         return
     if verdict or slot.unsent.losses:
-        agent.send(slot, verdict or "reports")
+        agent.send(slot, verdict or TrialEvent.REPORTS)
     if verdict:
         end: StopTraining
-        if verdict == "stopped":
+        if verdict is TrialEvent.STOPPED:
             end = StopTraining("the search was stopped: end the training loop")
         else:
             end = TrialPruned("the search gave this model up: end the training loop")

@@ -21,11 +21,12 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from distributed.worker import thread_state
 
 from dask_slaq.core.jobs.reports import MOST_LOSSES
+from dask_slaq.core.trials import TrialEvent
 from dask_slaq.worker.carrying import CARRIES, Carrier
 from dask_slaq.worker.keeping import StateKeeper
 from dask_slaq.worker.shared import SharedArguments
 from dask_slaq.worker.states import FILES, KeptState, safe_folder
-from dask_slaq.worker.trial_slot import TrialSlot, parameters_of
+from dask_slaq.worker.trial_slot import SlotState, TrialSlot, parameters_of
 
 #: Seconds without a word of the scheduler after which all trials train on.
 SILENCE = 1.5
@@ -118,13 +119,13 @@ class TrialAgent:
                 self._resume(slot)
             if slot.number != number or slot.iterations.goes_back(step):
                 if slot.unsent.losses:  # of what ends here
-                    self._post_soon(self._message(slot, "reports"))
+                    self._post_soon(self._message(slot, TrialEvent.REPORTS))
                 slot.begin_again(number)
             grown = self._growth(slot.key, memory, is_first=slot.reports == 0)
             slot.add(loss, others or {}, step, grown, now)
             self._hold(slot)
             if len(slot.unsent.losses) >= MOST_LOSSES:
-                self._post_soon(self._message(slot, "left" if slot.away else "reports"))
+                self._post_soon(self._message(slot, slot.says))
             return slot
 
     def resume(self, key: Hashable, kept: KeptState | None, took: float) -> None:
@@ -148,7 +149,7 @@ class TrialAgent:
     def send_kept(self, slot: TrialSlot, state: Mapping[str, Any]) -> None:
         """Send the scheduler what is known of a state that is kept. On the event loop."""
         with self._lock:
-            message = {**self._message(slot, "keeps"), "state": state}
+            message = {**self._message(slot, TrialEvent.KEEPS), "state": state}
         self._post(message)
 
     def leave(self, key: Hashable, *, done: bool = False) -> None:
@@ -168,7 +169,7 @@ class TrialAgent:
             self._memory = None
             self._settle()
             unsent = slot is not None and slot.unsent.losses
-            message = self._message(slot, "reports") if unsent else None
+            message = self._message(slot, TrialEvent.REPORTS) if unsent else None
         if slot is not None:
             slot.may_go.set()
             if slot.leave is not None:
@@ -230,10 +231,10 @@ class TrialAgent:
                 self.keeper.peer = turn.get("peer", "")
             self._explored.clear()
             for slot in self.slots.values():
-                if not (slot.waits or slot.away) and self._left_pool(slot):
+                if slot.state is SlotState.TRAINS and self._left_pool(slot):
                     # Dask does not tell the scheduler if the task has seceded before.
-                    slot.away = True
-                    self._post(self._message(slot, "left"))
+                    slot.state = SlotState.LEFT
+                    self._post(self._message(slot, TrialEvent.LEFT))
             self._settle()
 
     def _left_pool(self, slot: TrialSlot) -> bool:
@@ -246,11 +247,13 @@ class TrialAgent:
         held = self._explored & self.slots.keys()
         for turn in self._turns:
             if not turn["stop"]:
-                alive = [k for k in turn["order"] if k in self.slots and not self.slots[k].away]
-                held.update(alive[turn["width"] :])
+                there = (self.slots[k] for k in turn["order"] if k in self.slots)
+                alive = [slot for slot in there if slot.state is not SlotState.LEFT]
+                held.update(slot.key for slot in alive[turn["width"] :])
                 # One goes on when another stops: that trains on until its next report.
-                rest = [k for k in alive[: turn["width"]] if self.slots[k].wait_is_known]
-                train = sum(not self.slots[k].wait_is_known for k in alive)
+                waiting = SlotState.WAITS
+                rest = [s.key for s in alive[: turn["width"]] if s.state is waiting]
+                train = sum(slot.state is not waiting for slot in alive)
                 held.update(rest[max(turn["width"] - train, 0) :])
                 held.difference_update(key for key, *_ in turn["prune"])
                 held.difference_update(turn.get("free", ()))
@@ -290,14 +293,15 @@ class TrialAgent:
     def yield_thread(self, slot: TrialSlot) -> None:
         """Let another trial have the thread of one that waits in its report."""
         with self._lock:
-            slot.wait_is_known = True
+            slot.state = SlotState.WAITS
             self._settle()
 
     def goes_on(self, slot: TrialSlot) -> bool:
         """Return whether a trial that waits goes on. From then on it counts as one that trains."""
         with self._lock:
-            slot.wait_is_known = self.must_wait(slot) and not self.is_cancelled(slot)
-            return not slot.wait_is_known
+            if not self.must_wait(slot) or self.is_cancelled(slot):
+                slot.state = SlotState.RESUMES
+            return slot.state is SlotState.RESUMES
 
     def goes_apart(self, slot: TrialSlot) -> bool:
         """Return whether a trial goes on outside of the pool: what has its threads may need it."""
@@ -315,18 +319,18 @@ class TrialAgent:
             return True
         return slot.key in self._leaving
 
-    def verdict(self, slot: TrialSlot) -> str:
-        """Return ``"stopped"`` or ``"pruned"`` if a trial should end, else an empty string."""
+    def verdict(self, slot: TrialSlot) -> TrialEvent | None:
+        """Return whether a trial should end, as it is stopped or pruned; None if it should not."""
         for turn in self._turns:
             if slot.key in turn.get("free", ()):  # others want its result
-                return ""
+                return None
             if _is_of(turn, slot) and turn.get("stop"):
-                return "stopped"
+                return TrialEvent.STOPPED
             # The next trial or curve of the task is not meant, nor one that is complete by now.
             meant = slot.key, slot.number, slot.iterations.curve
             if meant in turn["prune"] and not slot.is_last(turn.get("steps")):
-                return "pruned"
-        return ""
+                return TrialEvent.PRUNED
+        return None
 
     def is_cancelled(self, slot: TrialSlot) -> bool:
         """Return whether nobody wants the result of the task any more, or can have it from here."""
@@ -335,17 +339,15 @@ class TrialAgent:
         ts = self.worker.state.tasks.get(slot.key)
         return ts is None or ts.state in ("cancelled", "released", "forgotten")
 
-    def send(self, slot: TrialSlot, what: str, waited: float = 0.0) -> None:
+    def send(self, slot: TrialSlot, what: TrialEvent, waited: float = 0.0) -> None:
         """Send the scheduler what a trial does from now on, and what was not sent before.
 
-        `what` is ``"reports"``, ``"waits"`` in its report, ``"goes"`` on after it `waited` some
-        seconds, has ``"left"`` its thread by itself and computes, ``"keeps"`` a state and does what
-        it did, or ends as it was ``"pruned"`` or ``"stopped"``.
+        It goes on after it `waited` some seconds.
         """
         with self._lock:
             self._post_soon(self._message(slot, what, waited))
 
-    def _message(self, slot: TrialSlot, what: str, waited: float = 0.0) -> Mapping[str, Any]:
+    def _message(self, slot: TrialSlot, what: TrialEvent, waited: float = 0.0) -> Mapping[str, Any]:
         # Called with the lock: the thread of the trial and the event loop make messages.
         message = slot.message(what, waited)
         ts = self.worker.state.tasks.get(slot.key)

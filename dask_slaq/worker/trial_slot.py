@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from time import monotonic, time
 from typing import Any
 
@@ -13,7 +14,7 @@ from dask._task_spec import DataNode, GraphNode, Task
 from dask.utils import apply
 
 from dask_slaq.core.jobs.reports import Iterations
-from dask_slaq.core.trials import arguments, as_parameters, bounded
+from dask_slaq.core.trials import TrialEvent, arguments, as_parameters, bounded
 from dask_slaq.worker.states import Leave
 
 #: Bytes per second at which a state is taken to be copied, and most part of the time of a trial
@@ -68,6 +69,16 @@ class SavedState:
         return monotonic() - self.kept_at >= self.pause
 
 
+class SlotState(Enum):
+    """What a trial does on its worker."""
+
+    TRAINS = "trains"
+    LEFT = "left"  # trains, but gave up its thread by itself, as in Dask's `worker_client`
+    STOPS = "stops"  # waits in its report, and is about to send so
+    WAITS = "waits"
+    RESUMES = "resumes"  # waits for a thread to go on
+
+
 @dataclass(slots=True, eq=False)
 class TrialSlot:
     """Task of a trial at an agent. Times are monotonic seconds."""
@@ -89,13 +100,21 @@ class TrialSlot:
     pool: Collection[threading.Thread] | None = None
     seceded: bool = False  # whether a report has given up its thread before
     apart: bool = False  # whether it trains outside of its pool of threads
-    away: bool = False  # whether it gave up its thread by itself, as in Dask's `worker_client`
+    state: SlotState = SlotState.TRAINS
     may_go: threading.Event = field(default_factory=threading.Event)  # set while it need not wait
-    waits: bool = False  # whether it waits in its report, or for a thread to go on
     waited: float = 0.0  # seconds in all
-    wait_is_known: bool = False  # whether it waits in its report, and has sent so
     leave: Leave | None = None  # by which it leaves
     taken: Mapping[str, Any] | None = None  # of its process, see `Carrier`
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits in its report, or for a thread to go on."""
+        return self.state not in (SlotState.TRAINS, SlotState.LEFT)
+
+    @property
+    def says(self) -> TrialEvent:
+        """What a report says that is all there is to say."""
+        return TrialEvent.LEFT if self.state is SlotState.LEFT else TrialEvent.REPORTS
 
     def begin_again(self, number: Hashable) -> None:
         """Let the next report begin the trial again, or the one of another number."""
@@ -132,14 +151,14 @@ class TrialSlot:
         done = self.iterations
         return steps is not None and done.last + done.gap > steps
 
-    def message(self, what: str, waited: float) -> dict[str, Any]:
+    def message(self, what: TrialEvent, waited: float) -> dict[str, Any]:
         """Return the message `what` of the trial, and count it as sent; see `TrialAgent.send`."""
         unsent, states = self.unsent, self.checkpoint
         self.unsent, self.sent = Unsent(), monotonic()
         message = {
             "op": "slaq-trial",
             "key": self.key,
-            "what": what,
+            "what": what.value,
             "losses": unsent.losses,
             "computed": unsent.computed,
             "waited": waited,

@@ -22,6 +22,8 @@ from dask_slaq.core.trials.trial import FIRST_TURN as FIRST_TURN
 from dask_slaq.core.trials.trial import STATE_COLORS as STATE_COLORS
 from dask_slaq.core.trials.trial import Trial as Trial
 from dask_slaq.core.trials.trial import row_of as row_of
+from dask_slaq.core.trials.trial_state import TrialEvent as TrialEvent
+from dask_slaq.core.trials.trial_state import TrialState as TrialState
 from dask_slaq.core.trials.trials import Trials as Trials
 from dask_slaq.core.trials.turns import Destinations as Destinations
 from dask_slaq.core.trials.turns import TrialAccount as TrialAccount

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from array import array
 from collections.abc import Hashable, Mapping
@@ -13,14 +14,17 @@ import numpy as np
 from dask_slaq.core.jobs.reports import LOST
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials.losses import TrialCurve, TrialLosses
+from dask_slaq.core.trials.trial_state import CHANGES, TrialState
+
+logger = logging.getLogger(__name__)
 
 #: Reports of the first turn of a trial, after which it is compared with others, and of each further
 #: turn.
 FIRST_TURN, TURN = FEWEST_REPORTS, 3
-#: Factor of the mean seconds of a report beyond which a trial is silent.
-SILENT = 10.0
+#: Factor of the mean seconds of a report beyond which a trial may be blocked, or has stalled.
+SLOW = 10.0
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds.
-HELD_UP = 5.0
+BLOCKED_AFTER = 5.0
 
 #: Standing of a model without a group, or whose candidate is not known yet; see `Trial`.
 UNRANKED = 0.5, 0
@@ -33,10 +37,10 @@ STATE_COLORS = {
     "failed": "#d62728",
     "retried": "#e377c2",
     "waiting": "#ffb347",
-    "away": "#b39ddb",
+    "migrating": "#b39ddb",
     "done": "#2ca02c",
     "training": "#1f77b4",
-    "silent": "#9467bd",
+    "stalled": "#9467bd",
 }
 
 
@@ -67,15 +71,6 @@ class Checkpoint:
     usable: bool = False  # the trial reports states, and goes on from them: it may leave its worker
     reports: int = 0  # before it
     nbytes: int = 0
-
-
-@dataclass(slots=True)
-class Contact:
-    """When a trial was heard of."""
-
-    last: float = math.inf  # when it last sent a message, in seconds of the caller's clock
-    silent: bool = False  # it trains, and has sent none for long
-    held_up: bool = False  # the same, and others may have its turn
 
 
 @dataclass(slots=True)
@@ -115,10 +110,9 @@ class Trial:
     score: float = math.inf  # order among the trials of a worker, lowest first
     times: Times = field(default_factory=Times)
     turn: TimeSlice = field(default_factory=TimeSlice)
-    contact: Contact = field(default_factory=Contact)
+    heard: float = math.inf  # when it last sent a message, in seconds of the caller's clock
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    waits: bool = False  # in its report, or has given up its thread by itself
-    away: bool = False  # on no worker, or on its way to one; `worker` is where it was
+    state: TrialState = TrialState.TRAINS  # changed by `become`; `worker` is where it was last
     leads: bool = False  # it keeps its thread to its end, whatever others report
     shared: bool = False  # others want its result: it trains on, and is not given up
     verdict: str = ""  # "pruned" or "stopped" once its report has said so
@@ -137,8 +131,48 @@ class Trial:
         )
         self.times.before, self.times.setup = self.times.computed, (0.0, 0)
         self.turn.begun_at, self.turn.yields = 0, False
-        self.contact.silent = self.leads = self.away = self.hopeless = False
+        self.leads = self.hopeless = False
         self.lost, self.verdict = None, ""
+        if not self.stays:
+            self.become(TrialState.TRAINS)
+
+    def become(self, state: TrialState) -> None:
+        """Change the state. What `CHANGES` lacks is logged, and no trial that has ended changes."""
+        if state is not self.state and state not in CHANGES[self.state]:
+            logger.error("%s: %s does not become %s", self.key, self.state.name, state.name)
+            if self.ended:
+                return
+        self.state = state
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, and its result is not lost."""
+        return self.state is TrialState.ENDED
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has a thread of its worker, though it may be blocked."""
+        return self.state in (TrialState.TRAINS, TrialState.BLOCKED, TrialState.STALLED)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it trains without a report for so long that others may have its turn."""
+        return self.state in (TrialState.BLOCKED, TrialState.STALLED)
+
+    @property
+    def stays(self) -> bool:
+        """Whether it waits on its worker, or has given up its thread by itself."""
+        return self.state in (TrialState.WAITS, TrialState.LEFT)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits, on its worker or on none."""
+        return self.stays or self.state is TrialState.MIGRATING
+
+    @property
+    def migrates(self) -> bool:
+        """Whether it is on no worker, or on its way to one."""
+        return self.state in (TrialState.MIGRATING, TrialState.SENT)
 
     @property
     def known(self) -> float:
@@ -165,10 +199,10 @@ class Trial:
 
     @property
     def doing(self) -> str:
-        """What it does, in a word, while it has not ended."""
-        if self.waits:
-            return "away" if self.away else "waiting"
-        return "silent" if self.contact.silent else "training"
+        """What it does, or how it ended, in a word."""
+        if self.state in (TrialState.STALLED, TrialState.MIGRATING):
+            return self.state.value
+        return self.outcome or ("waiting" if self.stays else "training")
 
     @property
     def explored(self) -> bool:
@@ -187,18 +221,18 @@ class Trial:
         span = turn.span if turn.begun_at else turn.first
         return not self.waits and self.reports - turn.begun_at < span
 
-    def falls_silent(self, now: float, limit: float) -> bool:
-        """Return whether it has been silent for more than `limit` seconds, and was not before."""
-        contact, before = self.contact, self.contact.silent
-        contact.silent = contact.held_up = False
-        if self.waits or self.away or not self.reports:
+    def stalls(self, now: float, limit: float) -> bool:
+        """Return whether it has made no report for more than `limit` seconds, as it had before."""
+        if not self.trains:
             return False
-        silence = now - contact.last
-        if silence <= SILENT * self.times.computed / self.reports:
-            return False
-        contact.silent = silence > limit
-        contact.held_up = contact.silent or silence > HELD_UP
-        return contact.silent and not before
+        before, silence = self.state, now - self.heard
+        if not self.reports or silence <= SLOW * self.times.computed / self.reports:
+            self.become(TrialState.TRAINS)
+        elif silence > limit:
+            self.become(TrialState.STALLED)
+        else:
+            self.become(TrialState.BLOCKED if silence > BLOCKED_AFTER else TrialState.TRAINS)
+        return self.state is TrialState.STALLED and before is not self.state
 
 
 #: Times of a trial that its row has as they are.
@@ -211,7 +245,7 @@ def row_of(trial: Trial, sign: float = 1.0, *, curves: bool = False) -> dict[str
     With `curves`, there are their ``steps`` and ``losses``, as bytes of int64 and floats, and both
     of ``others`` by name.
     """
-    known = math.nan if trial.outcome else sign  # what has ended has no forecast any more
+    known = math.nan if trial.ended else sign  # what has ended has no forecast any more
     losses, forecast = trial.losses, trial.forecast
     low, high = sorted((known * forecast.low, known * forecast.high))
     row = {name: getattr(trial.times, name) for name in _TIMES} | {
@@ -223,7 +257,7 @@ def row_of(trial: Trial, sign: float = 1.0, *, curves: bool = False) -> dict[str
         "lowest": sign * losses.lowest,
         "lowest_step": losses.lowest_step,
         **{"predicted": known * forecast.final, "low": low, "high": high},
-        "state": trial.outcome or trial.doing,
+        "state": trial.doing,
         "error": trial.error,
         "params": dict(trial.params),
         "metrics": {name: curve.losses[-1] for name, curve in trial.others.items()},
@@ -256,7 +290,7 @@ def trial_of(row: Mapping[str, Any], name: str, sign: float = 1.0) -> Trial:
     )
     trial.others = {name: _curve_of(*parts) for name, parts in row["others"].items()}
     trial.times = Times(**{name: row[name] for name in _TIMES})
-    trial.outcome, trial.error = row["state"], row["error"]
+    trial.state, trial.outcome, trial.error = TrialState.ENDED, row["state"], row["error"]
     return trial
 
 

@@ -16,8 +16,8 @@ from dask_slaq.core.trials.past import PastModel, ranks_of
 from dask_slaq.core.trials.pruning import Peers, stays_diverged, telling_parameter
 from dask_slaq.core.trials.scores import Scores, choose_leads, final_of, rank_candidates
 from dask_slaq.core.trials.trial import (
+    BLOCKED_AFTER,
     FIRST_TURN,
-    HELD_UP,
     TURN,
     UNRANKED,
     FinalLoss,
@@ -25,6 +25,7 @@ from dask_slaq.core.trials.trial import (
     row_of,
     trial_of,
 )
+from dask_slaq.core.trials.trial_state import TrialState
 
 #: Part of the seconds that a model still computes that it may take to move, and of those of a turn.
 DEAR, DEAR_TURN = 0.25, 0.1
@@ -32,7 +33,7 @@ DEAR, DEAR_TURN = 0.25, 0.1
 SECOND_LOOK = 8
 #: Trials that begin first, and make as many reports as a forecast needs.
 SAMPLE = 8
-#: Times as long as the slowest first report so far, until what has begun may be held up.
+#: Times as long as the slowest first report so far, until what has begun may be blocked.
 TIMES = 4.0
 #: Trials of one task that are kept of those that have ended, the last ones.
 MOST_NUMBERS = 10_000
@@ -149,7 +150,7 @@ class Trials:
     @property
     def staying(self) -> int:
         """Number of trials that wait on a worker."""
-        return sum(trial.waits and not trial.away for trial in self.alive.values())
+        return sum(trial.stays for trial in self.alive.values())
 
     def at(
         self, key: Hashable, worker: str, number: Hashable = None, *, anew: bool = False
@@ -161,7 +162,7 @@ class Trials:
         trial = self.alive.get(key)
         if trial is not None and trial.worker == worker and trial.number == number:
             return self._begin_again(trial) if anew and trial.reports else trial
-        if trial is not None and trial.away and trial.number == number:
+        if trial is not None and trial.migrates and trial.number == number:
             trial.worker = worker
             return trial
         if trial is not None:
@@ -234,7 +235,7 @@ class Trials:
                 trial.losses.missed += 1
         if first and trial.reports:
             trial.times.setup = trial.times.computed, trial.step
-            if not trial.contact.held_up and trial.times.computed == seconds:
+            if not trial.blocked and trial.times.computed == seconds:
                 self._slowest = max(self._slowest, trial.times.computed)
         self._reported[trial.name] = trial
         return added
@@ -274,26 +275,51 @@ class Trials:
     def _seconds_to_move(trial: Trial, bandwidth: float) -> float:
         return 2 * trial.checkpoint.nbytes / bandwidth + trial.setup
 
-    def find_silent(self, now: float) -> list[Trial]:
-        """Mark the trials that are silent, or held up, at the time `now`.
+    def find_stalled(self, now: float) -> list[Trial]:
+        """Mark the trials that are blocked, or have stalled, at the time `now`.
 
-        Returns those that are silent, and were not before.
+        Returns those that have stalled, and had not before.
         """
         limit = self.settings.silent or math.inf
-        return [trial for trial in self.alive.values() if trial.falls_silent(now, limit)]
+        return [trial for trial in self.alive.values() if trial.stalls(now, limit)]
 
     @property
     def patience(self) -> float:
-        """Seconds after which a task that has begun, and not reported, may be held up."""
-        return max(HELD_UP, TIMES * self._slowest)
+        """Seconds after which a task that has begun, and not reported, may be blocked."""
+        return max(BLOCKED_AFTER, TIMES * self._slowest)
+
+    def hear(
+        self,
+        trial: Trial,
+        now: float,
+        begins: int = 0,
+        step: int | None = None,
+        *,
+        first: bool = False,
+        late: bool = False,
+    ) -> None:
+        """Record that a trial has sent a message at the time `now`, and does what it last said.
+
+        The `first` one from its worker tells after how many reports it `begins` there, and with
+        which `step`. If that is `late`, it may have been blocked.
+        """
+        trial.heard = now
+        if trial.trains:
+            trial.become(TrialState.BLOCKED if late else TrialState.TRAINS)
+        if trial.migrates or (first and begins):
+            self.arrive(trial, begins, step)
+
+    @staticmethod
+    def secede(trial: Trial) -> None:
+        """Record that a trial has given up its thread: if it was sent, it has not arrived yet."""
+        trial.become(TrialState.MIGRATING if trial.migrates else TrialState.LEFT)
 
     def leave(self, key: Hashable) -> bool:
         """Record that a trial is on no worker any more. Returns whether it goes on from a state."""
         trial = self.alive.get(key)
         if trial is None or not trial.checkpoint.reports:
             return False
-        trial.away = trial.waits = True
-        trial.contact.silent = trial.contact.held_up = False
+        trial.become(TrialState.MIGRATING)
         return True
 
     def arrive(self, trial: Trial, begins: int, step: int | None = None) -> None:
@@ -301,7 +327,6 @@ class Trials:
 
         It goes on with a `step`, by default the one after so many.
         """
-        trial.away = trial.waits = False
         trial.again = max(trial.reports - begins, 0)
         if begins > trial.reports:  # it is known by its state alone
             self._recall(trial, begins + 1 if step is None else step)
@@ -327,7 +352,8 @@ class Trials:
 
     def begin_turn(self, trial: Trial) -> None:
         """Record that a trial goes on for a turn."""
-        trial.waits, trial.turn.begun_at = False, trial.reports
+        trial.become(TrialState.TRAINS)
+        trial.turn.begun_at = trial.reports
         self._turns[trial.worker] = self._turns.get(trial.worker, 0) + 1
 
     def second_looks(self, worker: str) -> bool:
@@ -346,8 +372,8 @@ class Trials:
         self.scores.predictor.remove(trial.name)
         self._reported.pop(trial.name, None)
         if outcome:
-            trial.lost = None
-            trial.outcome, trial.waits = trial.verdict or outcome, False
+            trial.become(TrialState.ENDED)
+            trial.lost, trial.outcome = None, trial.verdict or outcome
             trial.times.ended = self._clock()
             if trial.outcome == "failed":
                 trial.error = error[:LONGEST_ERROR]
@@ -478,7 +504,7 @@ class Trials:
         """Return whether a trial may end before it hears a verdict."""
         most = self.settings.steps or math.inf
         ahead = 2 * trial.losses.stride if trial.waits else LATE * most
-        return not trial.outcome and trial.step + ahead > most < math.inf
+        return not trial.ended and trial.step + ahead > most < math.inf
 
     def _is_hopeless(self, trial: Trial) -> bool:
         """Return whether a trial is without hope, compared with those of its group."""

@@ -62,7 +62,7 @@ class WorkerQuota:
     guests: int = 0  # trials that were sent there to go on, and have not reported
     leaves: bool = False  # trials that may leave do, instead of waiting there
     closing: bool = False  # all that may leave do, and none comes
-    held_up: int = 0  # threads of what may need a lock: models that wait have them besides
+    blocked: int = 0  # threads of what may need a lock: models that wait have them besides
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ def choose(trials: Trials, rooms: Mapping[str, WorkerQuota], unstarted: int) -> 
     trials.choose_leads(threads)
     at: dict[str, list[Trial]] = {worker: [] for worker in rooms}
     for trial in trials.alive.values():
-        if trial.worker in at and not (trial.away or trial.contact.held_up):
+        if trial.worker in at and not (trial.migrates or trial.blocked):
             at[trial.worker].append(trial)
     trials.judge_groups()
     may_wait = trials.settings.max_waiting - trials.staying
@@ -151,7 +151,7 @@ def choose(trials: Trials, rooms: Mapping[str, WorkerQuota], unstarted: int) -> 
         new = room.begun - running
         takes = explores and room.takes_new
         led = sum(trial.leads for trial in compared)
-        reserved = min(unstarted, max(free - new - room.held_up - led, 0)) if takes else 0
+        reserved = min(unstarted, max(free - new - room.blocked - led, 0)) if takes else 0
         width = max(free - new - reserved, min(led, free))
         # A trial yields to a new one only if another may wait.
         yields = max(min(training, free) - width, 0)
@@ -217,15 +217,15 @@ def moves(
         over = (trials.alive[key] for key in turn.over)  # best first
         worst[worker] = [trial for trial in over if not trial.leads]
     found = []
-    moving = (t for t in trials.alive.values() if t.away or not trials.is_at_its_end(t))
+    moving = (t for t in trials.alive.values() if t.migrates or not trials.is_at_its_end(t))
     for trial in sorted((t for t in moving if _may_move(t, turns)), key=_rank):
         # There it goes on without being sent.
-        others = [w for w in free if w != trial.worker or trial.away]
+        others = [w for w in free if w != trial.worker or trial.migrates]
         if trial.key in destinations.allowed:
             others = [w for w in others if w in destinations.allowed[trial.key]]
         here = destinations.at(trial.key)
         if trials.is_dear(trial, destinations.bandwidth):
-            others = [w for w in others if w in here] or others * trial.away
+            others = [w for w in others if w in here] or others * trial.migrates
         target = max(
             (w for w in others if free[w] > 0), key=lambda w: (w in here, free[w], w), default=None
         )
@@ -234,7 +234,7 @@ def moves(
             target = max(some, key=lambda w: (_score(worst[w][-1]), w in here, w), default=None)
             if target is None or _score(worst[target][-1]) <= _score(trial):
                 continue
-        if trial.away:
+        if trial.migrates:
             found.append((trial.key, target))
         else:
             turns[trial.worker].leave.append(trial.key)
@@ -242,14 +242,14 @@ def moves(
             free[target] -= 1
         else:
             turns[target].over.remove(worst[target].pop().key)
-        if trial.away:
+        if trial.migrates:
             turns[target].width -= 1
     return found
 
 
 def _may_move(trial: Trial, turns: Mapping[str, Turns]) -> bool:
     """Return whether a trial is on no worker, or waits where others have the threads."""
-    if trial.away:
+    if trial.migrates:
         return trial.waits
     turn = turns.get(trial.worker)
     if turn is None or not (trial.checkpoint.usable and trial.waits):

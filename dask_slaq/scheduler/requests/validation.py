@@ -16,12 +16,9 @@ from dask_slaq.core.memory import read_kind
 from dask_slaq.core.search_settings import SearchSettings, is_unknown
 from dask_slaq.core.settings import check_name, is_number, shown
 from dask_slaq.core.text import printable
-from dask_slaq.core.trials import LONGEST_GROUP, as_parameters, bounded
+from dask_slaq.core.trials import LONGEST_GROUP, TrialEvent, as_parameters, bounded
 from dask_slaq.plug_ins import add_goals
 from dask_slaq.scheduler.trials import TrialMessage
-
-#: What a trial does from its message on.
-TRIAL_DOES = ("reports", "waits", "goes", "left", "keeps", "pruned", "stopped")
 
 
 def check_trial(message: Mapping[str, Any]) -> TrialMessage:
@@ -39,8 +36,10 @@ def check_trial(message: Mapping[str, Any]) -> TrialMessage:
         raise InvalidSetting(
             f"a trial is known by its key and number, and has losses, not {shown(found)}"
         ) from error
-    if found["what"] not in TRIAL_DOES or isinstance(losses, str | bytes):
-        raise InvalidSetting(f"a trial does one of {TRIAL_DOES}, not {shown(found['what'])}")
+    known = {each.value: each for each in TrialEvent}
+    if found["what"] not in known.values() or isinstance(losses, str | bytes):
+        raise InvalidSetting(f"a trial does one of {[*known]}, not {shown(found['what'])}")
+    found["what"] = TrialEvent(found["what"])
     found["took"], found["life"] = found["took"] or 0.0, found["life"] or 0.0
     for name in ("computed", "waited", "at", "took", "life"):
         seconds = found[name]

@@ -18,7 +18,13 @@ from distributed.scheduler import TaskState
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import TaskConstraints
-from dask_slaq.core.trials import Destinations, Trials, WorkerQuota, choose_everywhere
+from dask_slaq.core.trials import (
+    Destinations,
+    Trials,
+    TrialState,
+    WorkerQuota,
+    choose_everywhere,
+)
 from dask_slaq.scheduler.event_loop import Throttle
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Pool
@@ -103,7 +109,7 @@ class Choices:
         some = self._running.items()
         wanting |= {name for name, s in some if s.trials.waiting and not s.pool.paused}
         for name, search in self._running.items():
-            self._tell_silent(name, search.trials, now, now - self._decided)
+            self._tell_stalled(name, search.trials, now, now - self._decided)
             self._bound(name, search)
         rooms_of = self.rooms.divide(wanting, self.draining, now - self._decided)
         turns: dict[str, list[dict[str, Any]]] = {}
@@ -113,13 +119,13 @@ class Choices:
         self._decided = now
         return turns
 
-    def _tell_silent(self, name: str, trials: Trials, now: float, since: float) -> None:
-        """Tell of models that have become silent; the last choice was `since` seconds ago."""
+    def _tell_stalled(self, name: str, trials: Trials, now: float, since: float) -> None:
+        """Tell of models that have stalled; the last choice was `since` seconds ago."""
         if since > BLOCKED:  # what they have sent meanwhile was not read yet
             for trial in trials.alive.values():
-                trial.contact.last += since
-        for trial in trials.find_silent(now):
-            seconds, pace = now - trial.contact.last, trial.times.computed / max(trial.reports, 1)
+                trial.heard += since
+        for trial in trials.find_stalled(now):
+            seconds, pace = now - trial.heard, trial.times.computed / max(trial.reports, 1)
             message = (
                 f"model {trial.key} has made no report for {seconds:.0f} s on {trial.worker}, "
                 f"where one took {pace:.3g} s: its thread is no longer counted on"
@@ -176,7 +182,7 @@ class Choices:
                 "stop": search.pool.name in self._stopping,
                 "leave": chosen.leave,
                 "leaves": rooms[worker].leaves,
-                "apart": rooms[worker].held_up > 0,
+                "apart": rooms[worker].blocked > 0,
                 "peer": self.agents.peer_of(worker),
             }
             yield worker, turn
@@ -246,7 +252,8 @@ class Choices:
             if group is not None and not (group.may_start() and group.supplies(needs.items())):
                 continue  # until the one whose thread it takes has reported
             if self._tracker.send_back(ts, ws):
-                trial.waits, trial.worker = False, worker
+                trial.become(TrialState.SENT)
+                trial.worker = worker
                 search.pool.waiting = search.trials.waiting
         if self._scheduler.queued and self._is_active():
             self._tracker.control.fill()

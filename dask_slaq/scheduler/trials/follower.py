@@ -15,22 +15,24 @@ from distributed.scheduler import TaskState
 from dask_slaq.core.jobs.reports import MOST_METRICS
 from dask_slaq.core.settings import SILENT, shown
 from dask_slaq.core.text import printable
-from dask_slaq.core.trials import Trial, Trials
+from dask_slaq.core.trials import Trial, TrialEvent, Trials, TrialState
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Pool, load
 from dask_slaq.scheduler.trials.choices import Choices
 from dask_slaq.scheduler.trials.running import OUTCOMES, RunningSearch
 
+#: What a trial does from then on that gives up its thread.
+STOPS = {TrialEvent.WAITS: TrialState.WAITS, TrialEvent.LEFT: TrialState.LEFT}
 #: Tasks of one name that have ended without a report, of which the client is told at once.
 FEW = 3
 
 
 @dataclass(frozen=True, slots=True)
 class TrialMessage:
-    """Message of a trial; see `TrialAgent.send` for `what`, and `check_trial` for the checks."""
+    """Message of a trial; see `check_trial` for the checks."""
 
     key: Any
-    what: str
+    what: TrialEvent
     losses: list[float]
     computed: float  # seconds since the message before, as the next
     waited: float
@@ -108,7 +110,16 @@ class Follower:
         if (search := self._search_of(message.key)) is None:
             self._report_of_interrupted(ts, worker, message)
             return
-        pool, trial = search.pool, self._heard(search, ts, message)
+        pool, first = search.pool, search.begun.pop(ts.key, None) is not None
+        trial = search.trials.at(ts.key, worker, message.number, anew=message.anew)
+        step, late = next(iter(message.steps), None), first and ts.key in search.locked
+        trial.curve = message.curve
+        search.trials.hear(trial, monotonic(), message.begins, step, first=first, late=late)
+        if not trial.reports:
+            search.unreported.heard(_name_of(ts.key))
+        for learn in (self._learn_params, self._learn_metric, self._learn_to_move, self._keep):
+            learn(search, trial, message)
+        self._learn_memory(search, trial, message, first=first)
         added = search.trials.report(
             trial, message.losses, message.computed, message.steps, message.others
         )
@@ -116,11 +127,7 @@ class Follower:
         steps = search.trials.settings.steps
         if steps and (trial.step > 2 * steps or trial.curve > 1):
             self._warn_once(search, "several", tasks=_name_of(ts.key), n=steps)
-        idle = what in ("waits", "left") or (what == "keeps" and trial.waits)
-        if what == "left":
-            search.promised.left.add(message.key)
-        elif what != "keeps":
-            search.promised.left.discard(message.key)
+        idle = trial.waits if what is TrialEvent.KEEPS else what in STOPS
         payer, until = self._tracker.pool_of[ts.key], None if idle else message.at
         self._tracker.charge_part(payer, ts, message.computed, message.waited, until)
         done = self._engine.jobs[pool.name].iteration
@@ -131,10 +138,10 @@ class Follower:
         self._take_turn(search, trial, ts, what)
         pool.waiting = search.trials.waiting
         # Within its turn a trial goes on anyway, and is not forecast.
-        if what == "keeps" and trial.in_turn:
+        if what is TrialEvent.KEEPS and trial.in_turn:
             return
-        if what != "reports" or not trial.in_turn or not self._agents.knows(worker):
-            self._ask(rest=what != "pruned" or trial.candidate is None)
+        if what is not TrialEvent.REPORTS or not trial.in_turn or not self._agents.knows(worker):
+            self._ask(rest=what is not TrialEvent.PRUNED or trial.candidate is None)
 
     def _report_of_interrupted(self, ts: TaskState, worker: str, message: TrialMessage) -> None:
         """Follow a model of a block that may be entered again."""
@@ -142,52 +149,57 @@ class Follower:
         for trials, runs in self._interrupted.values():
             if run in runs:
                 trial = trials.at(ts.key, worker, message.number, anew=message.anew)
-                trial.contact.last, trial.params = monotonic(), message.params or trial.params
+                trial.heard, trial.params = monotonic(), message.params or trial.params
                 trials.report(
                     trial, message.losses, message.computed, message.steps, message.others
                 )
 
-    def _heard(self, search: RunningSearch, ts: TaskState, message: TrialMessage) -> Trial:
-        """Return the trial that has sent a message, and learn what that tells of its model."""
-        ws: Any = ts.processing_on
-        first = search.begun.pop(ts.key, None) is not None
-        trial = search.trials.at(ts.key, ws.address, message.number, anew=message.anew)
-        trial.contact.last, trial.contact.silent, trial.curve = monotonic(), False, message.curve
-        trial.contact.held_up = first and ts.key in search.locked
-        if trial.away or (first and message.begins):
-            search.trials.arrive(trial, message.begins, next(iter(message.steps), None))
-        if not trial.reports:
-            search.unreported.heard(_name_of(ts.key))
+    def _learn_params(self, search: RunningSearch, trial: Trial, message: TrialMessage) -> None:
+        """Learn the parameters of a model, and the group in which it is compared."""
         if message.group is not None:
             search.trials.put_into_group(trial, *message.group)
-        if message.params:
-            trial.params = message.params
-            by = search.trials.settings.group
-            if by is not None and message.group is None:
-                names = ", ".join(map(shown, message.params))
-                self._warn_once(search, "group", tasks=f"{shown(by)}; they have {names}")
-            if message.drawn and search.unreported.is_twin(ts.key, message.number, message.params):
-                some = ", ".join(f"{name}={shown(value)}" for name, value in message.params.items())
-                self._warn(search.pool, "equal", tasks=some[:300])
+        if not message.params:
+            return
+        trial.params = message.params
+        by = search.trials.settings.group
+        if by is not None and message.group is None:
+            names = ", ".join(map(shown, message.params))
+            self._warn_once(search, "group", tasks=f"{shown(by)}; they have {names}")
+        if message.drawn and search.unreported.is_twin(trial.key, message.number, message.params):
+            params = ", ".join(f"{name}={shown(value)}" for name, value in message.params.items())
+            self._warn(search.pool, "equal", tasks=params[:300])
+
+    def _learn_metric(self, search: RunningSearch, trial: Trial, message: TrialMessage) -> None:
+        """Learn the name of the loss, and warn if models have several."""
         if message.metric and message.metric not in search.metrics and len(search.metrics) < 2:
             search.metrics.append(message.metric)
             if len(search.metrics) == 2:
                 self._warn(search.pool, "metrics", tasks=" and ".join(map(shown, search.metrics)))
+
+    def _learn_to_move(self, search: RunningSearch, trial: Trial, message: TrialMessage) -> None:
+        """Learn whether a model may leave its worker, and how long that takes."""
         if message.moves is not None:
             if message.took > 0.0:
                 search.speed.learn(message.moves, message.took)
             search.trials.can_move(trial, message.moves, search.speed.bandwidth)
             self._let_move(True)
+
+    def _keep(self, search: RunningSearch, trial: Trial, message: TrialMessage) -> None:
+        """Record the state that a model has kept."""
         if (state := message.state) is not None:
-            trial.checkpoint.reports = state["reports"]
+            trial.checkpoint.reports, ts = state["reports"], self._scheduler.tasks[message.key]
             if state["name"]:
-                self._states.keep(ts, ws.address, state["name"], state["nbytes"], state["peer"])
+                self._states.keep(ts, trial.worker, state["name"], state["nbytes"], state["peer"])
+
+    def _learn_memory(
+        self, search: RunningSearch, trial: Trial, message: TrialMessage, *, first: bool
+    ) -> None:
+        """Learn what memory models take."""
         if message.memory is not None:
-            first = first or not trial.reports
+            ws, first = self._scheduler.workers[trial.worker], first or not trial.reports
             self._rooms.learn(
                 search, trial, ws, message.memory, message.at, message.grown, first=first
             )
-        return trial
 
     def _promise(self, search: RunningSearch, worker: str) -> None:
         """Keep the threads of a worker that trials take by themselves."""
@@ -199,26 +211,28 @@ class Follower:
         if ws is None or search.pool.ready or search.promised.by_worker.get(worker):
             return
         if load(ws) < ws.nthreads and any(
-            t.waits and t.worker == worker and not t.away for t in search.trials.alive.values()
+            t.stays and t.worker == worker for t in search.trials.alive.values()
         ):
             self._ask(rest=False)
 
-    def _take_turn(self, search: RunningSearch, trial: Trial, ts: TaskState, what: str) -> None:
+    def _take_turn(
+        self, search: RunningSearch, trial: Trial, ts: TaskState, what: TrialEvent
+    ) -> None:
         """Follow whether a trial goes on, waits, or has heard its verdict."""
         ws: Any = ts.processing_on
-        if what in ("pruned", "stopped"):
-            trial.verdict = what
-            if what == "pruned" and (name := search.trials.lacks_groups()):
+        if what in (TrialEvent.PRUNED, TrialEvent.STOPPED):
+            trial.verdict = what.value
+            if what is TrialEvent.PRUNED and (name := search.trials.lacks_groups()):
                 self._warn_once(search, "groups", tasks=name)
             ts.retries = 0  # a verdict is final
-        if what == "keeps":
-            pass  # it goes on as it did
-        elif what in ("waits", "left"):
-            trial.waits = True
+        if what in STOPS:
+            trial.become(STOPS[what])
             self._promise(search, ws.address)
-            self._tracker.gave_up_thread(ts, idle=what == "waits")
+            self._tracker.gave_up_thread(ts, idle=what is TrialEvent.WAITS)
             self._look(search, ws.address)
-        elif what == "goes" or trial.waits or ts in ws.long_running:
+        elif what is not TrialEvent.KEEPS and (
+            what is TrialEvent.GOES or trial.waits or ts in ws.long_running
+        ):
             search.trials.begin_turn(trial)
             self._tracker.resumed(ts)
             self._tracker.look(search.promised.went_on(ws.address))
@@ -269,8 +283,7 @@ class Follower:
         if search is not None:
             self._tracker.learned.seceded(self._scheduler.tasks[key])
         if search is not None and (trial := search.trials.alive.get(key)) is not None:
-            trial.waits = True
-            search.promised.left.add(key)
+            search.trials.secede(trial)
             search.pool.waiting = search.trials.waiting
             self._promise(search, trial.worker)
 
@@ -326,7 +339,6 @@ class Follower:
     def _off_worker(self, search: RunningSearch, key: Any, finish: str, worker: str | None) -> None:
         """Follow a model that leaves its worker: it has ended, or goes on later."""
         search.begun.pop(key, None)
-        search.promised.left.discard(key)
         outcome = OUTCOMES.get(finish, "")
         error = str(self._scheduler.tasks[key].exception_text or "") if outcome else ""
         if key in search.trials.alive:

@@ -11,7 +11,16 @@ from time import monotonic
 from distributed.core import Status
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-from dask_slaq.core.trials import FIRST_TURN, MANY, MOVING, TARGET, Trial, WorkerQuota, admitted
+from dask_slaq.core.trials import (
+    FIRST_TURN,
+    MANY,
+    MOVING,
+    TARGET,
+    Trial,
+    TrialState,
+    WorkerQuota,
+    admitted,
+)
 from dask_slaq.scheduler.pools import Pool, TaskTracker, blocked, load
 from dask_slaq.scheduler.trials.running import Claims, RunningSearch
 
@@ -101,7 +110,7 @@ class Rooms:
         """
         trials = (t for search in self._running.values() for t in search.trials.alive.values())
         self._lost += any(
-            t.worker == worker and not (t.away or t.checkpoint.reports) for t in trials
+            t.worker == worker and not (t.migrates or t.checkpoint.reports) for t in trials
         )
         if not dies:
             return
@@ -132,7 +141,7 @@ class Rooms:
     def _learn_bare(self, search: RunningSearch, ws: WorkerState, memory: float) -> None:
         """Learn how much of the memory of a worker its models do not take."""
         alive = search.trials.alive.values()
-        held = sum(t.checkpoint.nbytes for t in alive if t.worker == ws.address and not t.away)
+        held = sum(t.checkpoint.nbytes for t in alive if t.worker == ws.address and not t.migrates)
         before, beside = self._bare.get(ws.address, (0.0, math.inf))
         self._bare[ws.address] = before, min(beside, max(memory - held, before))
 
@@ -220,9 +229,9 @@ class Rooms:
         """
         pool, begun, used = search.pool, self._claims[search.pool.name].begun, 0
         alive = search.trials.alive.values()
-        trains = Counter(t.worker for t in alive if not (t.waits or t.away or t.contact.held_up))
-        held_up = Counter(t.worker for t in alive if t.contact.held_up)
-        waits = Counter(t.worker for t in alive if t.waits and not t.away)
+        trains = Counter(t.worker for t in alive if t.state is TrialState.TRAINS)
+        held_up = Counter(t.worker for t in alive if t.blocked)
+        waits = Counter(t.worker for t in alive if t.stays)
         guests, may_move, trials = search.guests_at(), search.trials.move, search.trials
         bandwidth = search.speed.bandwidth
         dear = sum(trials.is_dear(t, bandwidth) for t in alive if t.reports)
@@ -232,7 +241,7 @@ class Rooms:
             places |= self._reachable(search)
         risks: defaultdict[str, float] = defaultdict(float)
         for t in alive:
-            risks[t.worker] += t.times.computed * (t.waits and not t.away)
+            risks[t.worker] += t.times.computed * t.stays
         rooms = {}
         for address in places:
             ws = self._scheduler.workers.get(address)
@@ -240,7 +249,7 @@ class Rooms:
                 continue
             there = begun.get(address, [])
             running = max(ws.nthreads - (load(ws) - len(there)), 0)
-            waiting = search.held_up(there, running, waits[address] > 0)
+            waiting = search.blocked(there, running, waits[address] > 0)
             there = [ts for ts in there if ts not in waiting]
             lost = held_up[address] + len(waiting)
             stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in there))

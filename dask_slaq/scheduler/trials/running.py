@@ -20,6 +20,7 @@ from dask_slaq.core.trials import (
     Trial,
     TrialAccount,
     Trials,
+    TrialState,
     Turns,
     Unreported,
 )
@@ -44,7 +45,6 @@ class PromisedThreads:
         self._trials, self._pool = trials, pool
         # Threads kept free for its trials. Zero: none is free now, and they take the next one.
         self.by_worker: dict[str, int] = {}
-        self.left: set[Any] = set()  # keys of trials that gave up their thread, and take no turn
         self._turns: dict[str, Turns] = {}  # of the last choice, by worker
         # Trials that were to go on by the choice before, and until when that may be heard.
         self._revoked: dict[str, tuple[int, float]] = {}
@@ -58,11 +58,11 @@ class PromisedThreads:
         turns, alive = self._turns.get(worker), self._trials.alive
         if turns is None:
             return None
-        some = [alive[key] for key in turns.order if key in alive and key not in self.left]
-        some = [t for t in some if t.worker == worker and not (t.away or t.contact.held_up)]
-        trains = sum(not trial.waits for trial in some)
-        n = max(min(turns.width, len(some)) - trains, 0)
-        return n if n or min(turns.width, len(some) - 1) >= trains else None
+        there = (alive[key] for key in turns.order if key in alive and alive[key].worker == worker)
+        states = Counter(trial.state for trial in there)
+        trains, waits = states[TrialState.TRAINS], states[TrialState.WAITS]
+        n = max(min(turns.width - trains, waits), 0)
+        return n if n or (waits and turns.width >= trains) else None
 
     def give_turns(self, turns: dict[str, Turns]) -> list[str]:
         """Keep the turns of a choice. A trial that is no longer to go on may have done so by now.
@@ -115,7 +115,7 @@ class RunningSearch:
         self.trials = Trials(settings, lambda: time(), past)
         self.begun: dict[Any, TaskState] = {}  # tasks on a worker that have not reported, by key
         self.computes: dict[Any, float] = {}  # since when those of them compute that do
-        self.locked: set[Any] = set()  # those that were held up
+        self.locked: set[Any] = set()  # those that were blocked
         self.account = TrialAccount()
         self.model, self.speed = Footprint(), MoveSpeed()
         self.deadly = 0  # largest memory limit of a worker that died of its memory
@@ -143,13 +143,13 @@ class RunningSearch:
 
     @property
     def training(self) -> int:
-        """Number of its trials that train, and are not silent."""
-        return len(self.trials) - self.trials.waiting - self.silent
+        """Number of its trials that train, and have not stalled."""
+        return len(self.trials) - self.trials.waiting - self.stalled
 
     @property
-    def silent(self) -> int:
-        """Number of its trials that are silent."""
-        return sum(trial.contact.silent for trial in self.trials.alive.values())
+    def stalled(self) -> int:
+        """Number of its trials that have stalled."""
+        return sum(trial.state is TrialState.STALLED for trial in self.trials.alive.values())
 
     @property
     def lacking(self) -> str:
@@ -158,7 +158,7 @@ class RunningSearch:
             return ""
         return f"no report has {self.lacks}; they have: {', '.join(self.has)}"
 
-    def held_up(self, tasks: Sequence[TaskState], running: int, waits: bool) -> list[TaskState]:
+    def blocked(self, tasks: Sequence[TaskState], running: int, waits: bool) -> list[TaskState]:
         """Return which tasks of a worker should have reported, of which the first `running` run.
 
         If some trial `waits` there, they may need a lock that it holds. After `LOCKS` of them, no
@@ -190,7 +190,7 @@ class RunningSearch:
     def is_guest(self, key: Any) -> bool:
         """Return whether a task that has not reported on its worker goes on there from a state."""
         trial = self.trials.alive.get(key)
-        return trial is not None and trial.away
+        return trial is not None and trial.migrates
 
     def guests_at(self) -> Counter[str]:
         """Return the number of such tasks on each worker."""
@@ -225,7 +225,7 @@ class RunningSearch:
             (self.training + sum(not self.is_guest(key) for key in self.begun), "trains", "train"),
             (self.trials.staying, "waits in its report", "wait in their report"),
             (self.trials.waiting - self.trials.staying, "has left its worker", "have left theirs"),
-            (self.silent, "is silent", "are silent"),
+            (self.stalled, "has stalled", "have stalled"),
             (ready, "has not begun", "have not begun"),
         )
         parts = [f"{n} {one if n == 1 else many}" for n, one, many in counts if n]

@@ -10,6 +10,7 @@ from dask_slaq.core.trials import (
     Footprint,
     SearchSettings,
     Trials,
+    TrialState,
     WorkerQuota,
     choose,
     choose_everywhere,
@@ -114,7 +115,7 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
         for place, key in enumerate(turns.order):
             trial = trials.alive[key]
             if place >= turns.width:
-                trial.waits = True
+                trial.become(TrialState.WAITS)
             elif trial.waits:
                 trials.begin_turn(trial)
     raise AssertionError("the search does not end")

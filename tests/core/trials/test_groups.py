@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_slaq.core.trials import SearchSettings, Trials, WorkerQuota, choose, group_of
+from dask_slaq.core.trials import SearchSettings, Trials, TrialState, WorkerQuota, choose, group_of
 
 OFFSETS = (0.0, 3.0, 30.0)
 
@@ -16,7 +16,7 @@ def report(trials: Trials, p: int, fold: int, steps: int, *, grouped: bool = Tru
         trials.put_into_group(trial, *group_of(trial.params, "fold"))
     more = range(trial.step, steps)
     trials.report(trial, [OFFSETS[fold] + p + 0.5**k for k in more], 0.1)
-    trial.waits = True
+    trial.become(TrialState.WAITS)
 
 
 def searched(*, grouped: bool, done: int = 2) -> Trials:

@@ -11,6 +11,7 @@ from dask_slaq.core.trials import (
     Destinations,
     SearchSettings,
     Trials,
+    TrialState,
     WorkerQuota,
     choose,
     choose_everywhere,
@@ -26,7 +27,8 @@ def trials_at(*workers: str, steps: int = 40, **settings) -> Trials:
         trial = trials.at(number, worker)
         trials.report(trial, [number + 1 / (k + 1) for k in range(FIRST_TURN)], 0.1 * FIRST_TURN)
         trials.can_move(trial, 0, 1.0)
-        trial.waits, trial.checkpoint.reports = True, FIRST_TURN
+        trial.become(TrialState.WAITS)
+        trial.checkpoint.reports = FIRST_TURN
     return trials
 
 
@@ -138,10 +140,10 @@ def test_no_more_train_than_there_are_threads_and_none_idles(places, threads, gu
         assert turn.width == before[worker] - coming >= 0
         staying = len(turn.order[: turn.width]) + coming + rooms[worker].guests
         assert staying <= max(rooms[worker].threads, rooms[worker].guests)
-    away = [k for k, t in trials.alive.items() if t.away and k not in {key for key, _ in found}]
+    rest = [k for k, t in trials.alive.items() if t.migrates and k not in {key for key, _ in found}]
     # A free thread is taken, or kept for a better one that is told to leave.
     free = sum(max(turn.width - len(turn.order), 0) for turn in turns.values())
-    assert not away or free <= sum(len(turn.leave) for turn in turns.values())
+    assert not rest or free <= sum(len(turn.leave) for turn in turns.values())
 
 
 @pytest.mark.parametrize(("setup", "moves_away"), [(0.0, True), (10.0, False)])
@@ -152,7 +154,8 @@ def test_a_model_that_loads_data_for_long_is_dear_to_move(setup, moves_away):
         trials.report(trial, [number + 1.0], setup + 0.1)
         trials.report(trial, [number + 0.1 * (5 - k) for k in range(FIRST_TURN)], 0.1 * FIRST_TURN)
         trials.can_move(trial, 0, 1.0)
-        trial.waits, trial.checkpoint.reports = True, FIRST_TURN
+        trial.become(TrialState.WAITS)
+        trial.checkpoint.reports = FIRST_TURN
         assert trial.setup == pytest.approx(setup)
     turns, _ = decided(trials, {"a": WorkerQuota(1), "b": WorkerQuota(1)})
     assert bool(turns["a"].leave) is moves_away

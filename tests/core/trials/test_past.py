@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from dask_slaq.core.trials import PastModel, PastSearches, SearchSettings, Trials, in_order
+from dask_slaq.core.trials import (
+    PastModel,
+    PastSearches,
+    SearchSettings,
+    Trials,
+    TrialState,
+    in_order,
+)
 from dask_slaq.core.trials.past import MOST_MODELS, MOST_SEARCHES, Past
 
 
@@ -16,7 +23,7 @@ def search(losses, past=(), steps=6):
         trial = trials.at(model, "w")
         trial.params = {"model": model, "widths": (8, model)}
         trials.report(trial, reported, 1.0)
-        trial.waits = True
+        trial.become(TrialState.WAITS)
     trials.forecast()
     return trials
 

@@ -16,13 +16,14 @@ from dask_slaq.core.trials import (
     SearchSettings,
     TrialAccount,
     Trials,
+    TrialState,
     WorkerQuota,
     choose,
     choose_everywhere,
 )
 from dask_slaq.core.trials.early import Early
-from dask_slaq.core.trials.trial import FIRST_TURN
-from dask_slaq.core.trials.trials import HELD_UP, SAMPLE, TURN
+from dask_slaq.core.trials.trial import BLOCKED_AFTER, FIRST_TURN
+from dask_slaq.core.trials.trials import SAMPLE, TURN
 
 #: Reports of models that are long compared with others.
 MANY = 10
@@ -34,7 +35,7 @@ def trials_at(*workers: str, reports: int = FIRST_TURN, **settings) -> Trials:
     for number, worker in enumerate(workers):
         trial = trials.at(number, worker)
         trials.report(trial, [number + 1 / (k + 1) for k in range(reports)], 0.1 * reports)
-        trial.waits = True
+        trial.become(TrialState.WAITS)
     return trials
 
 
@@ -51,7 +52,7 @@ def pruned_by(trials: Trials) -> list:
 
 def train(trials: Trials, *numbers: int) -> None:
     for number in numbers:
-        trials.alive[number].waits = False
+        trials.alive[number].become(TrialState.TRAINS)
 
 
 def allowed(turns) -> list:
@@ -68,7 +69,8 @@ def test_each_worker_trains_its_best():
 def test_a_trial_keeps_its_thread_for_a_turn():
     trials = trials_at(*"aa")
     worse = trials.alive[1]
-    worse.waits, worse.turn.begun_at = False, worse.reports
+    worse.become(TrialState.TRAINS)
+    worse.turn.begun_at = worse.reports
     for more in range(TURN):
         assert allowed(choose(trials, {"a": WorkerQuota(1)}, 0)["a"]) == [1], more
         trials.report(worse, [1.2], 0.1)
@@ -88,7 +90,7 @@ def test_once_a_model_is_ready_some_turns_go_to_the_least_advanced():
         trial = trials.alive[chosen]
         trials.begin_turn(trial)
         trials.report(trial, [chosen + 0.3 * 0.9**k for k in range(FIRST_TURN)], 0.1 * FIRST_TURN)
-        trial.waits = True
+        trial.become(TrialState.WAITS)
     assert served.count(0) == 8 and served[8] == 2
 
 
@@ -368,31 +370,32 @@ def test_a_model_that_failed_is_not_known_when_it_is_retried():
     silence=st.floats(0, 1e4),
     waits=st.booleans(),
 )
-def test_a_trial_that_trains_is_silent_beyond_the_limit_and_ten_times_its_pace(
+def test_a_trial_that_trains_has_stalled_beyond_the_limit_and_ten_times_its_pace(
     pace, limit, silence, waits
 ):
     trials = Trials(SearchSettings(silent=limit))
     trial = trials.at(0, "a")
     trials.report(trial, [1.0] * 4, 4 * pace)
-    trial.contact.last, trial.waits = 50.0, waits
-    is_silent = not waits and (50.0 + silence) - 50.0 > max(limit, 10 * pace)
-    assert trials.find_silent(50.0 + silence) == [trial] * is_silent
-    assert trials.find_silent(50.0 + silence) == []  # it was before
-    assert trial.contact.silent == is_silent
+    trial.heard = 50.0
+    trial.become(TrialState.WAITS if waits else TrialState.TRAINS)
+    is_stalled = not waits and (50.0 + silence) - 50.0 > max(limit, 10 * pace)
+    assert trials.find_stalled(50.0 + silence) == [trial] * is_stalled
+    assert trials.find_stalled(50.0 + silence) == []  # it was before
+    assert (trial.state is TrialState.STALLED) == is_stalled
     # Its thread is counted by nobody, and no other one is taken for its.
-    is_held_up = not waits and (50.0 + silence) - 50.0 > max(min(limit, HELD_UP), 10 * pace)
-    assert trial.contact.held_up == is_held_up
-    assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order == [0] * (not is_held_up)
+    is_blocked = not waits and (50.0 + silence) - 50.0 > max(min(limit, BLOCKED_AFTER), 10 * pace)
+    assert trial.blocked == is_blocked
+    assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order == [0] * (not is_blocked)
 
 
-def test_nothing_is_silent_without_a_limit_or_a_report():
+def test_nothing_stalls_without_a_limit_or_a_report():
     trials = Trials(SearchSettings(silent=None))
     trials.report(trials.at(0, "a"), [1.0], 1.0)
-    trials.alive[0].contact.last = 0.0
-    assert trials.find_silent(1e9) == []
+    trials.alive[0].heard = 0.0
+    assert trials.find_stalled(1e9) == []
     trials = Trials(SearchSettings())
-    trials.at(0, "a").contact.last = 0.0
-    assert trials.find_silent(1e9) == []
+    trials.at(0, "a").heard = 0.0
+    assert trials.find_stalled(1e9) == []
 
 
 def test_a_trial_that_is_about_to_end_is_not_told_to_leave():
@@ -511,7 +514,7 @@ def test_models_of_one_report_are_compared_by_their_places():
     trials = trials_at(*"a" * SAMPLE)  # which end at their number
     for key, loss in enumerate((9.0, 2.0), SAMPLE):
         trials.report(trials.at(key, "a"), [loss], 0.1)
-        trials.alive[key].waits = True
+        trials.alive[key].become(TrialState.WAITS)
     order = choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order
     assert order[0] == 0 and order.index(SAMPLE + 1) < order.index(SAMPLE)
     assert math.isnan(trials.alive[SAMPLE].forecast.final)

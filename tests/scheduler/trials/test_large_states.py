@@ -45,16 +45,16 @@ def test_models_that_do_not_fit_together_leave_and_nobody_is_killed_or_paused(
         workers = cluster.scheduler.workers
         with slaq.search("grid", steps=12) as search:
             futures = client.map(train, range(16), pure=False)
-            paused, spilled, managed, away = False, 0, 0, 0
+            paused, spilled, managed, migrating = False, 0, 0, 0
             while not all(future.done() for future in futures):
                 some = list(workers.values())
                 paused |= any(ws.status == Status.paused for ws in some)
                 spilled = max(spilled, sum(ws.memory.spilled for ws in some))
                 managed = max(managed, sum(ws.nbytes for ws in some))
-                away = max(away, sum(t["state"] == "away" for t in search.trials()))
+                migrating = max(migrating, sum(t["state"] == "migrating" for t in search.trials()))
                 time.sleep(0.05)
             assert client.gather(futures) == list(range(16))
         assert not paused
         assert not cluster.scheduler.get_events("worker-restart-memory")
-        assert away >= 4 and min(managed, spilled) >= 4 * 40e6
+        assert migrating >= 4 and min(managed, spilled) >= 4 * 40e6
     gc.collect()

@@ -11,6 +11,7 @@ from distributed import Scheduler, Worker
 from driving import in_job, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
+from dask_slaq.core.trials import TrialEvent
 from dask_slaq.worker import reports
 from dask_slaq.worker.trial_agent import agent_of
 from dask_slaq.worker.trial_slot import TrialSlot
@@ -218,7 +219,7 @@ async def test_no_second_is_lost_or_doubled_between_two_threads(c, s, plugin, a,
         return clock()
 
     monkeypatch.setattr("dask_slaq.worker.trial_slot.monotonic", meanwhile)
-    agent.send(slot, "reports")
+    agent.send(slot, TrialEvent.REPORTS)
     thread.join()
 
     def total() -> float:

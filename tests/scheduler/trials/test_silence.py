@@ -30,8 +30,8 @@ async def test_a_silent_model_is_told_and_the_others_go_on(c, s, plugin, a, thre
         if silent is not None:
             await until(lambda: count(plugin), 20)
             states = {t["key"]: t["state"] for t in await search.trials()}
-            assert states[silent.key] == "silent"
-            assert "1 is silent" in (await slaq.explain("grid", client=c))["text"]
+            assert states[silent.key] == "stalled"
+            assert "1 has stalled" in (await slaq.explain("grid", client=c))["text"]
             (event,) = [e for _, e in s.get_events(ALERT_TOPIC) if e["event"] == "silent"]
             assert silent.key in event["message"] and event["job"] == "grid"
         rest = [future for future in futures if future is not silent]
@@ -42,7 +42,7 @@ async def test_a_silent_model_is_told_and_the_others_go_on(c, s, plugin, a, thre
 
 
 def count(plugin) -> int:
-    return sum(search.silent for search in plugin.searches.running.values())
+    return sum(search.stalled for search in plugin.searches.running.values())
 
 
 HELD = threading.Lock()
@@ -63,7 +63,7 @@ def holding(number: int, kind: str, reports: int) -> int:
 @pytest.mark.parametrize("reports", [0, 2])
 @with_plugin([2])
 async def test_models_that_wait_with_a_lock_end(c, s, plugin, a, kind, reports, monkeypatch):
-    monkeypatch.setattr("dask_slaq.core.trials.trials.HELD_UP", 0.2)
+    monkeypatch.setattr("dask_slaq.core.trials.trials.BLOCKED_AFTER", 0.2)
     async with slaq.search("grid", client=c, steps=12) as search:
         futures = c.map(holding, range(6), kind=kind, reports=reports, pure=False)
         assert await c.gather(futures) == list(range(6))

@@ -27,9 +27,10 @@ from driving import (
 from moving import descend
 
 import dask_slaq as slaq
-from dask_slaq.core.trials import SearchSettings, Trials, Turns
+from dask_slaq.core.trials import SearchSettings, Trials, TrialState, Turns
 from dask_slaq.scheduler.trials.running import IN_FLIGHT, PromisedThreads
 from dask_slaq.worker.trial_agent import agent_of
+from dask_slaq.worker.trial_slot import SlotState
 
 GPU = [("127.0.0.1", 2, {"resources": {"GPU": 1}})] * 2
 #: Seconds after which a search counts as stuck. Each of these takes one or two.
@@ -182,7 +183,7 @@ async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, plugin, a):
         await Event("left").wait()
         await until(lambda: "a" in plugin.searches.running["grid"].trials.alive)
         agent_of(a).set_turns([])
-        assert not agent_of(a).slots["a"].away
+        assert agent_of(a).slots["a"].state is SlotState.TRAINS
         await let_end(c, future)
 
 
@@ -235,7 +236,7 @@ def test_a_thread_is_kept_only_for_a_moment_for_a_trial_that_is_not_to_go_on_any
     now = [100.0]
     monkeypatch.setattr("dask_slaq.scheduler.trials.running.monotonic", lambda: now[0])
     trials = Trials(SearchSettings(steps=40))
-    trials.at("x", "a").waits = True
+    trials.at("x", "a").become(TrialState.WAITS)
     promised = PromisedThreads(trials, Mock(group=None))
     goes_on, stays = ({"a": Turns(["x"], width, 0, [], [])} for width in (1, 0))
     assert promised.give_turns(goes_on) == [] and promised.by_worker == {"a": 1}
