@@ -294,13 +294,13 @@ class Replay:
     def _decide(self) -> None:
         self._asked = False
         trials, workers = self._trials, self._workers
-        rooms = {
+        quotas = {
             w.name: WorkerQuota(w.threads, len(w.begun - w.guests), guests=len(w.guests))
             for w in workers.values()
             if w.begun or w.slots or self._leave
         }
         places = Destinations(lambda key: ()) if self._leave else None
-        chosen, some = choose_everywhere(trials, rooms, len(self._queue), places)
+        chosen, some = choose_everywhere(trials, quotas, len(self._queue), places)
         for name, turns in chosen.items():
             workers[name].turns = turns
             workers[name].explored_here.clear()

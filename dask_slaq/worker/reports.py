@@ -360,9 +360,7 @@ def _wait(agent: TrialAgent, slot: TrialSlot) -> None:
     slot.taken = agent.carrier.take(slot.key, slot.taken)
     # Dask is told the first time. From then on it counts the task as long-running, and the
     # scheduler follows the messages of the trial.
-    if slot.apart:
-        slot.apart = False
-    elif slot.seceded:
+    if slot.seceded:
         leave_pool()
     else:
         slot.seceded = True
@@ -386,8 +384,7 @@ def _wait(agent: TrialAgent, slot: TrialSlot) -> None:
 
 def _take_thread(agent: TrialAgent, slot: TrialSlot, limit: float = math.inf) -> None:
     """Take a thread again, and what belongs to the model in its process."""
-    slot.apart = not _rejoin(agent, slot, limit)
-    agent.carrier.bring(slot.key, slot.taken, apart=slot.apart)
+    agent.carrier.bring(slot.key, slot.taken, apart=not _rejoin(agent, slot, limit))
 
 
 def _rejoin(agent: TrialAgent, slot: TrialSlot, limit: float) -> bool:

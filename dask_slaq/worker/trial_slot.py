@@ -99,7 +99,6 @@ class TrialSlot:
     # Threads of the pool that the thread began in; None if a thread cannot leave it.
     pool: Collection[threading.Thread] | None = None
     seceded: bool = False  # whether a report has given up its thread before
-    apart: bool = False  # whether it trains outside of its pool of threads
     state: SlotState = SlotState.TRAINS
     may_go: threading.Event = field(default_factory=threading.Event)  # set while it need not wait
     waited: float = 0.0  # seconds in all

@@ -437,7 +437,7 @@ async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
         searches.follower._tell = lambda *args, **about: warnings.append(about)
         future = in_job(c, "a").submit(wait_for, "go", key="x")
         await until(lambda: "x" in plugin.pools.tracker.pool_of and s.tasks["x"].processing_on)
-        searches.rooms._memory[a.address] = 0.9e9, 0.0, 10**9
+        searches.quotas._memory[a.address] = 0.9e9, 0.0, 10**9
         for topic, event in told:
             await eve.log_event(topic, event)
             await eve.log_event([topic], event)
@@ -447,7 +447,7 @@ async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
         eve._send_to_scheduler(stray)
         queued = eve.submit(inc, 1)
         await until(lambda: queued.key in s.tasks)
-        assert not warnings and not searches.rooms._dead
+        assert not warnings and not searches.quotas._dead
         assert [kept.gone for kept in searches.kept._kept.values()] == [None]
         a.log_event("slaq-astray", {"key": "y"})
         a.log_event("slaq-astray", astray)

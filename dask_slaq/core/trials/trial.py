@@ -123,12 +123,8 @@ class Trial:
     def begin_again(self) -> None:
         """Forget what it has reported, which no longer counts."""
         self.reports = self.step = self.again = 0
-        self.losses, self.others, self.forecast, self.score = (
-            TrialLosses(),
-            {},
-            FinalLoss(),
-            math.inf,
-        )
+        self.losses, self.others = TrialLosses(), {}
+        self.forecast, self.score = FinalLoss(), math.inf
         self.times.before, self.times.setup = self.times.computed, (0.0, 0)
         self.turn.begun_at, self.turn.yields = 0, False
         self.leads = self.hopeless = False

@@ -288,25 +288,16 @@ class Trials:
         """Seconds after which a task that has begun, and not reported, may be blocked."""
         return max(BLOCKED_AFTER, TIMES * self._slowest)
 
-    def hear(
-        self,
-        trial: Trial,
-        now: float,
-        begins: int = 0,
-        step: int | None = None,
-        *,
-        first: bool = False,
-        late: bool = False,
-    ) -> None:
+    def hear(self, trial: Trial, now: float, begins: int, step: int | None, *, late: bool) -> None:
         """Record that a trial has sent a message at the time `now`, and does what it last said.
 
-        The `first` one from its worker tells after how many reports it `begins` there, and with
-        which `step`. If that is `late`, it may have been blocked.
+        The first one after it was sent to a worker, or with `begins`, is from where it goes on: see
+        `arrive`. The first one of a trial may be `late` because it was blocked.
         """
         trial.heard = now
         if trial.trains:
             trial.become(TrialState.BLOCKED if late else TrialState.TRAINS)
-        if trial.migrates or (first and begins):
+        if trial.migrates or begins:
             self.arrive(trial, begins, step)
 
     @staticmethod

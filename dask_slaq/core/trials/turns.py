@@ -49,7 +49,7 @@ class TrialAccount:
 
 @dataclass(slots=True)
 class WorkerQuota:
-    """Room for the trials of one search on one worker."""
+    """Quota of the trials of one search on one worker."""
 
     threads: int  # that the search may use there
     begun: int = 0  # tasks that have not reported, and run or wait for a thread
@@ -96,109 +96,138 @@ class Destinations(NamedTuple):
 
 def choose_everywhere(
     trials: Trials,
-    rooms: Mapping[str, WorkerQuota],
+    quotas: Mapping[str, WorkerQuota],
     unstarted: int,
     destinations: Destinations | None,
 ) -> tuple[dict[str, Turns], list[tuple[Hashable, str]]]:
-    """Decide for the whole cluster which trials of a search train, on which of the workers `rooms`.
+    """Decide for the whole cluster which trials of a search train, by the `quotas` of workers.
 
     Trials that stay have their turns on their worker: another one if theirs is over, and they keep
     their thread. Those that may leave go on at any of the `destinations`; without these, none
     moves. Returns the turns by worker, and what `moves` does.
     """
-    turns = choose(trials, rooms, unstarted)
-    found = [] if destinations is None else moves(trials, rooms, turns, destinations)
+    turns = choose(trials, quotas, unstarted)
+    moving = [] if destinations is None else moves(trials, quotas, turns, destinations)
     for turn in turns.values():
         for key in turn.over:
             trials.begin_turn(trials.alive[key])
-    return turns, found
+    return turns, moving
 
 
-def choose(trials: Trials, rooms: Mapping[str, WorkerQuota], unstarted: int) -> dict[str, Turns]:
-    """Choose which trials train on each worker in `rooms`, and give them another turn.
+def choose(trials: Trials, quotas: Mapping[str, WorkerQuota], unstarted: int) -> dict[str, Turns]:
+    """Choose which trials train on each worker in `quotas`, and give them another turn.
 
     All trials are explored first, as long as few enough wait; then those with the lowest score have
     the threads. `unstarted` tasks of the search are ready and on no worker yet.
     """
     trials.forecast()
-    threads = sum(room.threads for room in rooms.values())
+    threads = sum(quota.threads for quota in quotas.values())
     trials.choose_leads(threads)
-    at: dict[str, list[Trial]] = {worker: [] for worker in rooms}
+    at: dict[str, list[Trial]] = {worker: [] for worker in quotas}
     for trial in trials.alive.values():
         if trial.worker in at and not (trial.migrates or trial.blocked):
             at[trial.worker].append(trial)
     trials.judge_groups()
     may_wait = trials.settings.max_waiting - trials.staying
-    known = len(trials.alive) + len(trials.ended_of) + unstarted
-    if known + sum(room.begun for room in rooms.values()) < FEWEST * threads:
+    models = len(trials.alive) + len(trials.ended_of) + unstarted
+    if models + sum(quota.begun for quota in quotas.values()) < FEWEST * threads:
         may_wait = 0
-    found = {}
-    ahead = _ahead(trials, at, rooms) if unstarted else {}
-    for worker in sorted(rooms, key=lambda w: (ahead.get(w, 0.0), w)):
-        room = rooms[worker]
-        threads = max(room.threads - room.guests, 0)
+    ahead = _ahead(trials, at, quotas) if unstarted else {}
+    chosen = {}
+    for worker in sorted(quotas, key=lambda w: (ahead.get(w, 0.0), w)):
+        choice = _Choice(trials, worker, quotas[worker], at[worker], ahead.get(worker, 0.0))
+        begin, wait = choice.divide(unstarted, may_wait)
+        unstarted, may_wait = unstarted - begin, may_wait - wait
+        choice.sort()
+        chosen[worker] = choice.turns()
+    return chosen
+
+
+class _Choice:
+    """Choice on one worker, which is `ahead` of the others by so many trials.
+
+    Its threads go to models that begin, and to the first of the `compared` trials.
+    """
+
+    def __init__(
+        self, trials: Trials, worker: str, quota: WorkerQuota, there: list[Trial], ahead: float
+    ) -> None:
+        self.trials, self.worker, self.quota, self.there = trials, worker, quota, there
+        self.threads = max(quota.threads - quota.guests, 0)
         # A model cannot leave its worker: new ones begin where the work will end first. Those that
         # are there cannot go elsewhere, and would wait for long once no further ones come.
-        admits = 0 if room.crowded and not room.leaves else room.admits
-        explores = admits > 0 and ahead.get(worker, 0.0) <= 1.0
+        self.ends_soon = quota.crowded and not quota.leaves
+        self.admits = 0 if self.ends_soon else quota.admits
+        self.explores = self.admits > 0 and ahead <= 1.0
         # Without any thread, trials wait that were not explored, too.
-        compared = [trial for trial in at[worker] if trial.explored or not threads]
-        young = len(at[worker]) - len(compared)
+        self.compared = [trial for trial in there if trial.explored or not self.threads]
+        self.width = self.explored = 0
+
+    def divide(self, unstarted: int, may_wait: int) -> tuple[int, int]:
+        """Divide the threads among models that begin and others. Return how many begin and wait."""
+        quota, compared = self.quota, self.compared
+        young = len(self.there) - len(compared)
         training = sum(not trial.waits for trial in compared)
         # Tasks beyond the threads that others leave have not begun.
-        running = min(room.begun, max(threads - young - training, 0))
-        free = max(threads - young - running, 0)
-        new = room.begun - running
-        takes = explores and room.takes_new
+        running = min(quota.begun, max(self.threads - young - training, 0))
+        free = max(self.threads - young - running, 0)
+        new = quota.begun - running
         led = sum(trial.leads for trial in compared)
-        reserved = min(unstarted, max(free - new - room.blocked - led, 0)) if takes else 0
-        width = max(free - new - reserved, min(led, free))
+        spare = max(free - new - quota.blocked - led, 0)
+        reserved = min(unstarted, spare) if self.explores and quota.takes_new else 0
+        self.width = max(free - new - reserved, min(led, free))
         # A trial yields to a new one only if another may wait.
-        yields = max(min(training, free) - width, 0)
-        allowed = max(min(yields, may_wait, admits), 0) if explores else 0
-        # A swap would free a thread, in which a task that is there would begin.
-        stays = new > 0 and yields > allowed
+        yields = max(min(training, free) - self.width, 0)
+        allowed = max(min(yields, may_wait, self.admits), 0) if self.explores else 0
+        begin = reserved
         if yields > allowed:
-            width = min(training, free) - allowed
-        else:
-            unstarted -= reserved
-        may_wait -= allowed
+            self.width, begin = min(training, free) - allowed, 0
+            # A swap would free a thread, in which a task that is there would begin.
+            self.ends_soon = self.ends_soon or new > 0
         # These wait by themselves, before it is known what memory the last one has taken.
-        ample = (admits - allowed) // AMPLE
-        explored = max(min(threads, may_wait, ample), 0) if explores and new + reserved else 0
-        may_wait -= explored
-        if (room.crowded and not room.leaves) or stays:
+        ample = (self.admits - allowed) // AMPLE
+        if self.explores and new + reserved:
+            self.explored = max(min(self.threads, may_wait - allowed, ample), 0)
+        return begin, allowed + self.explored
+
+    def sort(self) -> None:
+        """Sort the trials, first served first."""
+        trials, compared = self.trials, self.compared
+        if self.ends_soon:
             # Those that are done first free their memory. Of two that take turns as they report,
             # both would wait, and a task would begin in the thread.
             compared.sort(
                 key=lambda t: (t.waits or t.turn.yields, t.waits, trials.seconds_left(t), t.name)
             )
-        elif 1 < width < len(compared) <= 2 * width and _is_over(trials, compared):
+        elif 1 < self.width < len(compared) <= 2 * self.width and _is_over(trials, compared):
             compared.sort(key=lambda t: (-trials.seconds_left(t), t.name))
         else:
             compared.sort(key=_rank)
-            first = next((i for i, t in enumerate(compared) if not t.in_turn), width)
-            if first < width and trials.second_looks(worker):
+            first = next((i for i, t in enumerate(compared) if not t.in_turn), self.width)
+            if first < self.width and trials.second_looks(self.worker):
                 least = min(compared[first:], key=lambda t: (t.step, t.name))
                 compared.remove(least)
                 compared.insert(first, least)
-        over = [t.key for t in compared[:width] if not t.waits and not t.in_turn]
-        for i, trial in enumerate(compared):
-            trial.turn.yields = i >= width
-        order = [trial.key for trial in compared]
-        pruned = [(t.key, t.number, t.curve) for t in at[worker] if trials.gives_up(t)]
-        leave = []
-        if room.leaves:
-            held = [] if room.closing else order[:width]
-            some = at[worker] if room.closing else [t for t in compared if t.waits]
-            leave = [t.key for t in some if t.checkpoint.usable and t.key not in held]
-        found[worker] = Turns(order, width, explored, pruned, over, leave)
-    return found
+
+    def turns(self) -> Turns:
+        """Return the turns, by which the last trials yield at their next report."""
+        for i, trial in enumerate(self.compared):
+            trial.turn.yields = i >= self.width
+        first, quota = self.compared[: self.width], self.quota
+        over = [t.key for t in first if not t.waits and not t.in_turn]
+        order = [trial.key for trial in self.compared]
+        pruned = [(t.key, t.number, t.curve) for t in self.there if self.trials.gives_up(t)]
+        leaving: Collection[Trial] = ()
+        if quota.leaves:
+            waits = [t for t in self.compared if t.waits and t not in first]
+            leaving = self.there if quota.closing else waits
+        leave = [t.key for t in leaving if t.checkpoint.usable]
+        return Turns(order, self.width, self.explored, pruned, over, leave)
 
 
 def moves(
     trials: Trials,
-    rooms: Mapping[str, WorkerQuota],
+    quotas: Mapping[str, WorkerQuota],
     turns: Mapping[str, Turns],
     destinations: Destinations,
 ) -> list[tuple[Hashable, str]]:
@@ -211,7 +240,7 @@ def moves(
     free: dict[str, int] = {}
     worst: dict[str, list[Trial]] = {}
     for worker, turn in turns.items():
-        if rooms[worker].closing:
+        if quotas[worker].closing:
             continue
         free[worker] = max(turn.width - len(turn.order), 0)
         over = (trials.alive[key] for key in turn.over)  # best first
@@ -258,15 +287,15 @@ def _may_move(trial: Trial, turns: Mapping[str, Turns]) -> bool:
 
 
 def _ahead(
-    trials: Trials, at: Mapping[str, list[Trial]], rooms: Mapping[str, WorkerQuota]
+    trials: Trials, at: Mapping[str, list[Trial]], quotas: Mapping[str, WorkerQuota]
 ) -> dict[str, float]:
     """Return how much more work each worker has than the one with the least, in trials."""
     one = max(trials.seconds_of_one(), 1e-9)
     work = {
-        worker: sum(map(trials.seconds_left, some)) / max(rooms[worker].threads, 1)
+        worker: sum(map(trials.seconds_left, some)) / max(quotas[worker].threads, 1)
         for worker, some in at.items()
     }
-    least = min((work[w] for w, room in rooms.items() if not room.crowded), default=0.0)
+    least = min((work[w] for w, quota in quotas.items() if not quota.crowded), default=0.0)
     return {worker: (seconds - least) / one for worker, seconds in work.items()}
 
 

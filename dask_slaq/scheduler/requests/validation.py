@@ -36,9 +36,9 @@ def check_trial(message: Mapping[str, Any]) -> TrialMessage:
         raise InvalidSetting(
             f"a trial is known by its key and number, and has losses, not {shown(found)}"
         ) from error
-    known = {each.value: each for each in TrialEvent}
-    if found["what"] not in known.values() or isinstance(losses, str | bytes):
-        raise InvalidSetting(f"a trial does one of {[*known]}, not {shown(found['what'])}")
+    if found["what"] not in list(TrialEvent) or isinstance(losses, str | bytes):
+        does = ", ".join(TrialEvent)
+        raise InvalidSetting(f"a trial does one of {does}, not {shown(found['what'])}")
     found["what"] = TrialEvent(found["what"])
     found["took"], found["life"] = found["took"] or 0.0, found["life"] or 0.0
     for name in ("computed", "waited", "at", "took", "life"):

@@ -29,7 +29,7 @@ from dask_slaq.scheduler.event_loop import Throttle
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.trials.agents import TrialAgents
-from dask_slaq.scheduler.trials.rooms import Rooms
+from dask_slaq.scheduler.trials.quotas import Quotas
 from dask_slaq.scheduler.trials.running import RunningSearch
 from dask_slaq.scheduler.trials.states import States
 
@@ -64,7 +64,7 @@ class Choices:
         self._running, self._enter, self._is_active = running, enter, is_active
         self._give_up = give_up
         self.agents = TrialAgents(scheduler)
-        self.rooms = Rooms(scheduler, pools, tracker, running)
+        self.quotas = Quotas(scheduler, pools, tracker, running)
         self.states = States(scheduler, tracker.control)
         self._tell_once = jobs.goals.tell_once
         self.draining: Collection[str] = ()  # workers that are to be closed: models leave them
@@ -87,7 +87,7 @@ class Choices:
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left. If its memory was the reason, none waits on those like it."""
         self.agents.forget_worker(worker)
-        if self.rooms.forget_worker(worker):
+        if self.quotas.forget_worker(worker):
             self.ask()
 
     def _choose_if_active(self) -> None:
@@ -111,10 +111,10 @@ class Choices:
         for name, search in self._running.items():
             self._tell_stalled(name, search.trials, now, now - self._decided)
             self._bound(name, search)
-        rooms_of = self.rooms.divide(wanting, self.draining, now - self._decided)
+        quotas_of = self.quotas.divide(wanting, self.draining, now - self._decided)
         turns: dict[str, list[dict[str, Any]]] = {}
         for name, search in self._running.items():
-            for worker, turn in self._turns_of(search, rooms_of[name]):
+            for worker, turn in self._turns_of(search, quotas_of[name]):
                 turns.setdefault(worker, []).append(turn)
         self._decided = now
         return turns
@@ -145,7 +145,7 @@ class Choices:
         return any(kind.suits(ws) for kind in pool.kinds for ws in running)
 
     def _turns_of(
-        self, search: RunningSearch, rooms: dict[str, WorkerQuota]
+        self, search: RunningSearch, quotas: dict[str, WorkerQuota]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Choose the trials of a search that train, and those that move. Yield turns by worker."""
         free = self._free(search)
@@ -159,7 +159,7 @@ class Choices:
             destinations = Destinations(
                 self.states.at, search.speed.bandwidth, self._allowed(search)
             )
-        choice, found = choose_everywhere(search.trials, rooms, unstarted, destinations)
+        choice, found = choose_everywhere(search.trials, quotas, unstarted, destinations)
         if freed:
             self.release(search)
         elif destinations is not None:
@@ -181,8 +181,8 @@ class Choices:
                 "steps": search.trials.settings.steps,
                 "stop": search.pool.name in self._stopping,
                 "leave": chosen.leave,
-                "leaves": rooms[worker].leaves,
-                "apart": rooms[worker].blocked > 0,
+                "leaves": quotas[worker].leaves,
+                "apart": quotas[worker].blocked > 0,
                 "peer": self.agents.peer_of(worker),
             }
             yield worker, turn

@@ -75,7 +75,7 @@ class Follower:
         self._tracker, self._let_move = jobs.pools.tracker, jobs.pools.let_models_move
         self._running, self._interrupted, self._end_if_over = running, interrupted, end_if_over
         self._tell = jobs.tell_client
-        self._agents, self._rooms, self._states = choices.agents, choices.rooms, choices.states
+        self._agents, self._quotas, self._states = choices.agents, choices.quotas, choices.states
         self._ask, self._defer, self._is_freed = choices.ask, choices.defer, choices.is_freed
 
     def _search_of(self, key: Any) -> RunningSearch | None:
@@ -106,15 +106,16 @@ class Follower:
             return  # it was cancelled, and is wanted again: this is of the run before
         self._agents.hear(worker)
         if message.life:
-            self._rooms.lives[worker] = message.life
+            self._quotas.lives[worker] = message.life
         if (search := self._search_of(message.key)) is None:
             self._report_of_interrupted(ts, worker, message)
             return
         pool, first = search.pool, search.begun.pop(ts.key, None) is not None
         trial = search.trials.at(ts.key, worker, message.number, anew=message.anew)
-        step, late = next(iter(message.steps), None), first and ts.key in search.locked
-        trial.curve = message.curve
-        search.trials.hear(trial, monotonic(), message.begins, step, first=first, late=late)
+        trial.curve, step = message.curve, next(iter(message.steps), None)
+        begins = message.begins if first or trial.migrates else 0
+        is_late = first and ts.key in search.locked
+        search.trials.hear(trial, monotonic(), begins, step, late=is_late)
         if not trial.reports:
             search.unreported.heard(_name_of(ts.key))
         for learn in (self._learn_params, self._learn_metric, self._learn_to_move, self._keep):
@@ -197,7 +198,7 @@ class Follower:
         """Learn what memory models take."""
         if message.memory is not None:
             ws, first = self._scheduler.workers[trial.worker], first or not trial.reports
-            self._rooms.learn(
+            self._quotas.learn(
                 search, trial, ws, message.memory, message.at, message.grown, first=first
             )
 

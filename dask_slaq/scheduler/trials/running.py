@@ -49,30 +49,29 @@ class PromisedThreads:
         # Trials that were to go on by the choice before, and until when that may be heard.
         self._revoked: dict[str, tuple[int, float]] = {}
 
-    def _due(self, worker: str) -> int | None:
+    def _due(self, worker: str) -> tuple[int, bool]:
         """Return how many trials of a worker are to go on by the last choice, and wait still.
 
         One goes on as soon as another one of its worker waits or ends, and sends so after that.
-        None if no trial would take the next thread.
+        With it: whether some trial would take the next thread.
         """
         turns, alive = self._turns.get(worker), self._trials.alive
         if turns is None:
-            return None
+            return 0, False
         there = (alive[key] for key in turns.order if key in alive and alive[key].worker == worker)
         states = Counter(trial.state for trial in there)
         trains, waits = states[TrialState.TRAINS], states[TrialState.WAITS]
-        n = max(min(turns.width - trains, waits), 0)
-        return n if n or (waits and turns.width >= trains) else None
+        return max(min(turns.width - trains, waits), 0), waits > 0 and turns.width >= trains
 
     def give_turns(self, turns: dict[str, Turns]) -> list[str]:
         """Keep the turns of a choice. A trial that is no longer to go on may have done so by now.
 
         Returns the workers where fewer threads are promised than before.
         """
-        before = {worker: self._due(worker) or 0 for worker in self._turns}
+        before = {worker: self._due(worker)[0] for worker in self._turns}
         self._turns, until = turns, monotonic() + IN_FLIGHT
         # What was revoked by an earlier choice is not due any more, and is not kept for longer.
-        self._revoked |= {w: (n, until) for w, n in before.items() if n > (self._due(w) or 0)}
+        self._revoked |= {w: (n, until) for w, n in before.items() if n > self._due(w)[0]}
         return self.update(*{*self.by_worker, *turns, *self._revoked})
 
     def went_on(self, worker: str) -> list[str]:
@@ -87,15 +86,15 @@ class PromisedThreads:
         """
         fewer = []
         for worker in workers:
-            before, n = self.by_worker.pop(worker, -1), self._due(worker)
+            before, (n, takes_next) = self.by_worker.pop(worker, None), self._due(worker)
             revoked, until = self._revoked.get(worker, (0, 0.0))
             if until <= monotonic():
                 self._revoked.pop(worker, None)
-            elif revoked:
-                n = max(n or 0, revoked)
-            if n is not None:
+            else:
+                n = max(n, revoked)
+            if n or takes_next:
                 self.by_worker[worker] = n
-            if before > (-1 if n is None else n):
+            if before is not None and not (before <= n and worker in self.by_worker):
                 fewer.append(worker)
         group = self._pool.group
         limited = group is not None and group.most < math.inf

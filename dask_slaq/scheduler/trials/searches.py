@@ -50,7 +50,7 @@ class Searches:
         self._interrupted: OrderedDict[tuple[str, str], tuple[Trials, list[str]]] = OrderedDict()
         self.kept = KeptSearches(jobs.scheduler, self._end_kept, enter)
         self.choices = choices = Choices(jobs, running, enter, is_active, self.release_all)
-        self.agents, self.rooms = choices.agents, choices.rooms
+        self.agents, self.quotas = choices.agents, choices.quotas
         self.states, self._defer, end = choices.states, choices.defer, self._end_if_over
         self.follower = Follower(jobs, running, self._interrupted, choices, end)
         self.tables = Tables(jobs.scheduler, running, self.ended, self.states)
@@ -77,7 +77,7 @@ class Searches:
             self.kept.hand_over(kept, search)
         elif settings.keep is not None:
             self.kept.begin(search, owner, settings.keep)
-        self.rooms.see_workers()
+        self.quotas.see_workers()
         if (before := self._interrupted.pop((search.pool.client, name), None)) is not None:
             trials, runs = before
             search.runs += runs
@@ -269,7 +269,7 @@ class Searches:
             self.choices.beat.stop()
             self._defer(self._stay)
             self.agents.clear()
-            self.rooms.clear()
+            self.quotas.clear()
 
     def release_all(self) -> None:
         """Let all trials train on, and make no further choice."""
@@ -329,7 +329,7 @@ class Searches:
         if what == LEAVES:
             self.kept.client_leaves(event["client"])
         elif what == DIES:
-            self.rooms.leaves(event["worker"], dies=not event.get("expected"))
+            self.quotas.leaves(event["worker"], dies=not event.get("expected"))
 
     def _end_if_over(self, search: RunningSearch) -> None:
         name = search.pool.name

@@ -109,8 +109,8 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
             return
         left = TARGET * limit - sum(bytes_of[k] for k in taken.values())
         left -= model.per_step * sum(trials.steps_left(trials.alive[k]) for k in taken)
-        room = WorkerQuota(threads, 0, left < 0, admitted(model, steps, 0, left))
-        found, _ = choose_everywhere(trials, {"a": room}, len(unstarted), None)
+        quota = WorkerQuota(threads, 0, left < 0, admitted(model, steps, 0, left))
+        found, _ = choose_everywhere(trials, {"a": quota}, len(unstarted), None)
         turns = found["a"]
         for place, key in enumerate(turns.order):
             trial = trials.alive[key]

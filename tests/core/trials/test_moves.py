@@ -32,15 +32,15 @@ def trials_at(*workers: str, steps: int = 40, **settings) -> Trials:
     return trials
 
 
-def decided(trials, rooms, at=lambda key: (), unstarted=0, **given):
-    return choose_everywhere(trials, rooms, unstarted, Destinations(at, **given))
+def decided(trials, quotas, at=lambda key: (), unstarted=0, **given):
+    return choose_everywhere(trials, quotas, unstarted, Destinations(at, **given))
 
 
 def test_a_trial_on_no_worker_takes_a_free_thread_where_its_state_is():
     trials = trials_at("a", "a")
     assert trials.leave(1)
-    rooms = {"a": WorkerQuota(1), "b": WorkerQuota(1), "c": WorkerQuota(1)}
-    turns, found = decided(trials, rooms, lambda key: {"c"} if key == 1 else ())
+    quotas = {"a": WorkerQuota(1), "b": WorkerQuota(1), "c": WorkerQuota(1)}
+    turns, found = decided(trials, quotas, lambda key: {"c"} if key == 1 else ())
     assert found == [(1, "c")]
     assert (turns["c"].width, turns["a"].width, turns["b"].width) == (0, 1, 1)
 
@@ -58,12 +58,12 @@ def test_a_better_one_takes_the_thread_of_a_worse_one_once_its_turn_is_over():
     assert trials.leave(0)
     worse = trials.alive[1]
     trials.begin_turn(worse)
-    rooms = {"b": WorkerQuota(1)}
+    quotas = {"b": WorkerQuota(1)}
     for _ in range(TURN):
-        _, found = decided(trials, rooms)
+        _, found = decided(trials, quotas)
         assert not found
         trials.report(worse, [1.2], 0.1)
-    turns, found = decided(trials, rooms)
+    turns, found = decided(trials, quotas)
     assert found == [(0, "b")]
     assert (turns["b"].width, turns["b"].over) == (0, [])
 
@@ -128,18 +128,18 @@ def test_no_more_train_than_there_are_threads_and_none_idles(places, threads, gu
         elif what == "t" and used[worker] < threads[WORKERS.index(worker)]:
             trials.begin_turn(trials.alive[number])
             used[worker] += 1
-    rooms = {
+    quotas = {
         w: WorkerQuota(n, guests=min(g, n))
         for w, n, g in zip(WORKERS, threads, guests, strict=True)
     }
-    before = copy.deepcopy({w: t.width for w, t in choose(trials, rooms, unstarted).items()})
-    turns, found = decided(trials, rooms, unstarted=unstarted)
+    before = copy.deepcopy({w: t.width for w, t in choose(trials, quotas, unstarted).items()})
+    turns, found = decided(trials, quotas, unstarted=unstarted)
     assert len({key for key, _ in found}) == len(found)
     for worker, turn in turns.items():
         coming = sum(target == worker for _, target in found)
         assert turn.width == before[worker] - coming >= 0
-        staying = len(turn.order[: turn.width]) + coming + rooms[worker].guests
-        assert staying <= max(rooms[worker].threads, rooms[worker].guests)
+        staying = len(turn.order[: turn.width]) + coming + quotas[worker].guests
+        assert staying <= max(quotas[worker].threads, quotas[worker].guests)
     rest = [k for k, t in trials.alive.items() if t.migrates and k not in {key for key, _ in found}]
     # A free thread is taken, or kept for a better one that is told to leave.
     free = sum(max(turn.width - len(turn.order), 0) for turn in turns.values())

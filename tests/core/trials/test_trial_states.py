@@ -34,7 +34,7 @@ class Walk:
 
     def message(self, key, what, late=False, worker="a", anew=False, begins=0) -> None:
         trial = self.trials.at(key, worker, anew=anew)
-        self.trials.hear(trial, 0.0, begins, first=late or begins > 0, late=late)
+        self.trials.hear(trial, 0.0, begins, None, late=late)
         self.trials.report(trial, [0.5], 0.1)
         if what in (TrialEvent.WAITS, TrialEvent.LEFT):
             trial.become(TrialState[what.name])

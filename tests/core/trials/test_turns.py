@@ -95,17 +95,17 @@ def test_once_a_model_is_ready_some_turns_go_to_the_least_advanced():
 
 
 @pytest.mark.parametrize(
-    ("room", "unstarted", "expected"),
+    ("quota", "unstarted", "expected"),
     [
         (WorkerQuota(1, begun=1), 0, (0, 1)),
         (WorkerQuota(1), 3, (0, 1)),
         (WorkerQuota(2, begun=1), 0, (1, 0)),
     ],
 )
-def test_new_models_are_explored_first(room, unstarted, expected):
+def test_new_models_are_explored_first(quota, unstarted, expected):
     trials = trials_at(*"aa")
     train(trials, 0)
-    turns = choose(trials, {"a": room}, unstarted)["a"]
+    turns = choose(trials, {"a": quota}, unstarted)["a"]
     assert (turns.width, turns.explored) == expected
 
 
@@ -131,11 +131,11 @@ def test_new_models_begin_where_the_work_will_end_first(begun, unstarted, width)
         assert found["b"].width == 0
 
 
-@pytest.mark.parametrize("room", [WorkerQuota(1, 1, crowded=True), WorkerQuota(1, 1)])
-def test_nothing_more_waits_than_may(room):
-    trials = trials_at(*"aa", max_waiting=100 if room.crowded else 1)
+@pytest.mark.parametrize("quota", [WorkerQuota(1, 1, crowded=True), WorkerQuota(1, 1)])
+def test_nothing_more_waits_than_may(quota):
+    trials = trials_at(*"aa", max_waiting=100 if quota.crowded else 1)
     train(trials, 0)
-    turns = choose(trials, {"a": room}, unstarted=3)["a"]
+    turns = choose(trials, {"a": quota}, unstarted=3)["a"]
     assert (turns.width, turns.explored) == (1, 0)
 
 

@@ -144,7 +144,7 @@ async def test_nothing_waits_after_a_worker_died_of_its_memory(c, s, plugin, a):
         trials = plugin.searches.running["grid"].trials
         await until(lambda: trials.waiting >= 2)
         hold(-1, 0.9 * LIMIT)
-        await until(lambda: plugin.searches.rooms._memory[a.address][0] > 0.9 * LIMIT)
+        await until(lambda: plugin.searches.quotas._memory[a.address][0] > 0.9 * LIMIT)
         await a.close(executor_wait=False)
         _held.clear()
         async with Worker(s.address, nthreads=1, memory_limit=LIMIT) as b:

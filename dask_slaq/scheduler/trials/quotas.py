@@ -1,4 +1,4 @@
-"""Rooms of searches: the threads and the memory that they may use on each worker."""
+"""Quotas of searches: the threads and the memory that they may use on each worker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AT_RISK, AT_RISK_THEN = 0.1, 0.015
 PAUSE = 2.0
 
 
-class Rooms:
+class Quotas:
     """What the searches in `running` may use on workers, and the memory that is known of these."""
 
     def __init__(
@@ -152,7 +152,7 @@ class Rooms:
         copies = ws.nthreads + 1  # one is read or written
         return not limit or (limit > search.deadly and bare + largest * copies < MOVING * limit)
 
-    def _memory_room(self, search: RunningSearch, ws: WorkerState) -> tuple[bool, int]:
+    def _memory_quota(self, search: RunningSearch, ws: WorkerState) -> tuple[bool, int]:
         """Return whether a worker is above its target, and how many models may begin there.
 
         More may always begin in threads that are free, as under plain Dask.
@@ -199,12 +199,12 @@ class Rooms:
     def divide(
         self, wanting: Collection[str], draining: Collection[str], seconds: float
     ) -> dict[str, dict[str, WorkerQuota]]:
-        """Return the rooms of each search by name and worker.
+        """Return the quotas of each search by name and worker.
 
         `wanting` are the jobs that have tasks for further threads, and `draining` the workers that
         are to be closed. The accounts are charged for the `seconds` since the last choice.
         """
-        rooms_of: dict[str, dict[str, WorkerQuota]] = {}
+        quotas_of: dict[str, dict[str, WorkerQuota]] = {}
         self._planned.clear()
         self._claims = {
             name: Claims(search, search.begun_at(), search.growth_to_come())
@@ -212,83 +212,64 @@ class Rooms:
         }
         self._seconds += len(self._scheduler.workers) * min(seconds, PAUSE)
         for name, search in self._running.items():
-            rooms = self._of(search, bool(set(wanting) - {name}), draining, seconds)
-            rooms_of[name] = rooms
-            self._planned[name] = sum(min(room.threads, room.wants) for room in rooms.values())
-        self._lend(rooms_of)
+            quotas = self._of(search, bool(set(wanting) - {name}), draining, seconds)
+            quotas_of[name] = quotas
+            self._planned[name] = sum(min(quota.threads, quota.wants) for quota in quotas.values())
+        self._lend(quotas_of)
         for name, search in self._running.items():
-            self._take_turns(search, rooms_of[name])
-        return rooms_of
+            self._take_turns(search, quotas_of[name])
+        return quotas_of
 
     def _of(
         self, search: RunningSearch, wanted: bool, draining: Collection[str], seconds: float
     ) -> dict[str, WorkerQuota]:
-        """Return the room for a search on every worker on which it has tasks.
+        """Return the quota for a search on every worker on which it has tasks.
 
         Its account is charged for the `seconds` since the last choice.
         """
-        pool, begun, used = search.pool, self._claims[search.pool.name].begun, 0
-        alive = search.trials.alive.values()
-        trains = Counter(t.worker for t in alive if t.state is TrialState.TRAINS)
-        held_up = Counter(t.worker for t in alive if t.blocked)
-        waits = Counter(t.worker for t in alive if t.stays)
-        guests, may_move, trials = search.guests_at(), search.trials.move, search.trials
-        bandwidth = search.speed.bandwidth
-        dear = sum(trials.is_dear(t, bandwidth) for t in alive if t.reports)
-        cheap = may_move and 2 * dear <= sum(t.reports > 0 for t in alive)
-        places = {*trains, *waits, *begun, *guests, *held_up}
-        if self._tracker.models_move and may_move:
+        models = _Models(search, self._claims[search.pool.name].begun)
+        places = models.places
+        if self._tracker.models_move and models.may_move:
             places |= self._reachable(search)
-        risks: defaultdict[str, float] = defaultdict(float)
-        for t in alive:
-            risks[t.worker] += t.times.computed * t.stays
-        rooms = {}
-        for address in places:
-            ws = self._scheduler.workers.get(address)
-            if ws is None:
-                continue
-            there = begun.get(address, [])
-            running = max(ws.nthreads - (load(ws) - len(there)), 0)
-            waiting = search.blocked(there, running, waits[address] > 0)
-            there = [ts for ts in there if ts not in waiting]
-            lost = held_up[address] + len(waiting)
-            stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in there))
-            # One that waits there for a resource takes no thread from the trial that holds it.
-            guests[address] -= min(blocked(ws) - stuck, guests[address])
-            mine, idle = trains[address] + len(there) - stuck, waits[address]
-            mine += guests[address]
-            used += min(mine, ws.nthreads)
-            threads = 0 if pool.paused else max(ws.nthreads - max(load(ws) - mine - lost, 0), 0)
-            may_begin = max(sum(_has_inputs(ts, ws) for ts in there) - stuck, 0)
-            if lost:  # what is there besides begins in no thread of theirs
-                may_begin = min(may_begin, max(running - len(waiting), 0))
-            crowded, admits = self._memory_room(search, ws)
-            if not may_move:
-                left = self._life_left(search, ws, idle, risks[address])
-                crowded, admits = crowded or left < 0, min(admits, max(left, 0))
-            closing = may_move and (ws.status != Status.running or address in draining)
-            leaves = closing or (cheap and self._fits(search, ws) and admits < LEAST * ws.nthreads)
-            if leaves:
-                admits = MANY
-            keeps = min(trains[address], ws.nthreads) if not (admits or pool.paused) else 0
-            rooms[address] = WorkerQuota(
-                max(threads, keeps),
-                may_begin,
-                crowded,
-                admits,
-                search.takes_new(ws),
-                mine,
-                mine + idle,
-                keeps,
-                guests[address],
-                leaves,
-                closing,
-                lost,
-            )
-        search.account.update(pool.granted.share, used, seconds)
-        if not pool.paused:
-            self._limit(search, rooms, waits, wanted)
-        return rooms
+        there = [ws for ws in map(self._scheduler.workers.get, places) if ws is not None]
+        quotas = {ws.address: self._at(ws, models, ws.address in draining) for ws in there}
+        used = sum(min(quotas[ws.address].used, ws.nthreads) for ws in there)
+        search.account.update(search.pool.granted.share, used, seconds)
+        if not search.pool.paused:
+            self._limit(search, quotas, models.waits, wanted)
+        return quotas
+
+    def _at(self, ws: WorkerState, models: _Models, is_draining: bool) -> WorkerQuota:
+        """Return the quota on a worker for the models of a search, before any limit."""
+        search, address, quota = models.search, ws.address, WorkerQuota(0)
+        trains, waits, begun = models.trains[address], models.waits[address], models.begun[address]
+        running = max(ws.nthreads - (load(ws) - len(begun)), 0)
+        late = search.blocked(begun, running, waits > 0)
+        begun = [ts for ts in begun if ts not in late]
+        quota.blocked = models.blocked[address] + len(late)
+        stuck = min(blocked(ws), sum(bool(ts.resource_restrictions) for ts in begun))
+        # One that waits there for a resource takes no thread from the trial that holds it.
+        quota.guests = max(models.guests[address] - (blocked(ws) - stuck), 0)
+        quota.used = trains + len(begun) - stuck + quota.guests
+        quota.wants = quota.used + waits
+        quota.begun = max(sum(_has_inputs(ts, ws) for ts in begun) - stuck, 0)
+        if quota.blocked:  # what is there besides begins in no thread of theirs
+            quota.begun = min(quota.begun, max(running - len(late), 0))
+        quota.takes_new = search.takes_new(ws)
+        quota.crowded, quota.admits = self._memory_quota(search, ws)
+        if not models.may_move:
+            left = self._life_left(search, ws, waits, models.risks[address])
+            quota.crowded, quota.admits = quota.crowded or left < 0, min(quota.admits, max(left, 0))
+        quota.closing = models.may_move and (ws.status != Status.running or is_draining)
+        is_full = quota.admits < LEAST * ws.nthreads
+        quota.leaves = quota.closing or (is_full and models.are_cheap and self._fits(search, ws))
+        if quota.leaves:
+            quota.admits = MANY
+        if not search.pool.paused:
+            quota.keeps = 0 if quota.admits else min(trains, ws.nthreads)
+            others = max(load(ws) - quota.used - quota.blocked, 0)
+            quota.threads = max(ws.nthreads - others, quota.keeps)
+        return quota
 
     def _reachable(self, search: RunningSearch) -> set[str]:
         """Return the workers where any model of a search may go on."""
@@ -305,43 +286,43 @@ class Rooms:
     def _limit(
         self,
         search: RunningSearch,
-        rooms: dict[str, WorkerQuota],
+        quotas: dict[str, WorkerQuota],
         waits: Counter[str],
         wanted: bool,
     ) -> None:
-        """Limit the room of a search to what it is due, or let it claim threads that it is due."""
+        """Limit the quota of a search to what it is due, or let it claim threads that it is due."""
         pool, most = search.pool, self._most(search, wanted)
         due = most
         if wanted:
             due = min(
                 max(search.account.due(pool.granted.share), int(pool.is_behind(monotonic()))), most
             )
-        total = sum(room.threads for room in rooms.values())
+        total = sum(quota.threads for quota in quotas.values())
         # Where other tasks are, threads are given up last: they come back there last. So are those
         # that are used, and before these those for models that wait: one that is about to end does
         # not leave.
-        ranked = sorted(rooms, key=lambda a: (-rooms[a].threads, a))
+        ranked = sorted(quotas, key=lambda a: (-quotas[a].threads, a))
         for spared, address in product(("wants", "used", "keeps"), ranked):
-            over, room = total - due, rooms[address]
+            over, quota = total - due, quotas[address]
             if over <= 0:
                 break
-            least = max(room.keeps, getattr(room, spared))
-            cut = max(min(over, room.threads - least), 0)
-            room.threads -= cut
+            least = max(quota.keeps, getattr(quota, spared))
+            cut = max(min(over, quota.threads - least), 0)
+            quota.threads -= cut
             total -= cut
         if not wanted or total >= due:
             return
-        for address in sorted(rooms, key=lambda a: (-waits[a], a)):
+        for address in sorted(quotas, key=lambda a: (-waits[a], a)):
             more = min(
                 due - total,
                 waits[address],
-                self._scheduler.workers[address].nthreads - rooms[address].threads,
+                self._scheduler.workers[address].nthreads - quotas[address].threads,
             )
             if more > 0:
-                rooms[address].threads += more
+                quotas[address].threads += more
                 total += more
 
-    def _take_turns(self, search: RunningSearch, rooms: dict[str, WorkerQuota]) -> None:
+    def _take_turns(self, search: RunningSearch, quotas: dict[str, WorkerQuota]) -> None:
         """Let no trial begin until another one has stopped on whose worker threads are given up.
 
         That one trains on until its next report, and the limit of its owner holds meanwhile.
@@ -349,39 +330,39 @@ class Rooms:
         most, promised = self._within_limit(search), search.promised.by_worker
         if most == math.inf:
             return
-        busy = {a: room.used + promised.get(a, 0) for a, room in rooms.items()}
-        begins = {a: min(room.threads, room.wants) - busy[a] for a, room in rooms.items()}
+        busy = {a: quota.used + promised.get(a, 0) for a, quota in quotas.items()}
+        begins = {a: min(quota.threads, quota.wants) - busy[a] for a, quota in quotas.items()}
         over = sum(busy.values()) + sum(max(n, 0) for n in begins.values()) - most
         for address in sorted(begins, key=lambda a: (-begins[a], a)):
             if over <= 0 or begins[address] <= 0:
                 break
             cut = min(over, begins[address])
-            rooms[address].threads = busy[address] + begins[address] - int(cut)
+            quotas[address].threads = busy[address] + begins[address] - int(cut)
             over -= cut
 
-    def _lend(self, rooms_of: Mapping[str, dict[str, WorkerQuota]]) -> None:
+    def _lend(self, quotas_of: Mapping[str, dict[str, WorkerQuota]]) -> None:
         """Give threads that no search is due, and no job wants, to the searches owed most.
 
         What searches are due seldom adds up to all threads of a worker.
         """
         pools = self._pools.values()
-        if len(rooms_of) < 2 or any(pool.ready and not pool.paused for pool in pools):
+        if len(quotas_of) < 2 or any(pool.ready and not pool.paused for pool in pools):
             return
         some = [s for s in self._running.values() if not s.pool.paused]
         some.sort(key=lambda s: -s.account.balance)
-        for address in sorted({a for rooms in rooms_of.values() for a in rooms}):
+        for address in sorted({a for quotas in quotas_of.values() for a in quotas}):
             ws = self._scheduler.workers[address]
-            there = [rooms[address] for rooms in rooms_of.values() if address in rooms]
-            others = max(load(ws) - sum(room.used for room in there), 0)
-            free = ws.nthreads - others - sum(min(room.threads, room.wants) for room in there)
+            there = [quotas[address] for quotas in quotas_of.values() if address in quotas]
+            others = max(load(ws) - sum(quota.used for quota in there), 0)
+            free = ws.nthreads - others - sum(min(quota.threads, quota.wants) for quota in there)
             for search in some:
                 name = search.pool.name
-                room = rooms_of[name].get(address)
-                if room is None or free <= 0:
+                quota = quotas_of[name].get(address)
+                if quota is None or free <= 0:
                     continue
                 left = self._most(search, wanted=False) - self._planned[name]
-                more = max(min(free, room.wants - room.threads, left), 0)
-                room.threads += more
+                more = max(min(free, quota.wants - quota.threads, left), 0)
+                quota.threads += more
                 self._planned[name] += more
                 free -= more
 
@@ -408,6 +389,26 @@ class Rooms:
                     used += max(now, self._planned.get(other.name, 0))
             most = min(most, max(math.floor(group.most - used), 0))
         return most
+
+
+class _Models:
+    """Models of a search by what they do on each worker, with the tasks that have `begun` there."""
+
+    def __init__(self, search: RunningSearch, begun: Mapping[str, list[TaskState]]) -> None:
+        trials, alive = search.trials, search.trials.alive.values()
+        self.search, self.guests = search, search.guests_at()
+        self.begun = defaultdict[str, list[TaskState]](list, begun)
+        self.trains = Counter(t.worker for t in alive if t.state is TrialState.TRAINS)
+        self.blocked = Counter(t.worker for t in alive if t.blocked)
+        self.waits = Counter(t.worker for t in alive if t.stays)
+        self.risks = defaultdict[str, float](float)  # seconds that are lost with it
+        for t in alive:
+            self.risks[t.worker] += t.times.computed * t.stays
+        # Whether they may leave their worker, and mostly soon go on elsewhere.
+        self.may_move = trials.move
+        dear = [trials.is_dear(t, search.speed.bandwidth) for t in alive if t.reports]
+        self.are_cheap = self.may_move and 2 * sum(dear) <= len(dear)
+        self.places = {*self.trains, *self.waits, *self.begun, *self.guests, *self.blocked}
 
 
 def _has_inputs(ts: TaskState, ws: WorkerState) -> bool:
