@@ -98,4 +98,4 @@ async def let_some_leave(client, plugin, worker) -> None:
     """Pause the search, and retire a worker: what leaves it goes nowhere."""
     await slaq.pause("grid", client=client)
     await client.retire_workers([worker.address])
-    await until(lambda: plugin.pools.tracker.away)
+    await until(lambda: plugin.pools.tracker.migrating)

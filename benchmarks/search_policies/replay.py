@@ -236,7 +236,7 @@ class Replay:
         trial = self._trials.at(model, worker.name)
         self._predictor.model[trial.name] = model
         trial.params = {"model": model}
-        if trial.migrates:
+        if trial.state.migrates:
             self._trials.arrive(trial, trial.reports)
         first = model in worker.begun
         worker.begun.discard(model)

@@ -261,7 +261,7 @@ class ByWorth:
     def _trials_at(self) -> Mapping[str, int]:
         running = self._searches.running.values()
         alive = (t for search in running for t in search.trials.alive.values())
-        return Counter(trial.worker for trial in alive if not trial.migrates)
+        return Counter(trial.worker for trial in alive if not trial.state.migrates)
 
     def closable(self, workers: list[WorkerState]) -> list[WorkerState]:
         """Return the workers that may be closed now: chosen ones that have nothing to run."""

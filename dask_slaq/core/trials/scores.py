@@ -111,7 +111,7 @@ class Scores:
 
     def _score_young(self, everyone: Sequence[Trial]) -> None:
         """Score the trials of too few reports for a forecast by their ranks among all."""
-        young = [t for t in everyone if not t.ended and _is_young(t) and not t.diverges]
+        young = [t for t in everyone if not t.state.ended and _is_young(t) and not t.diverges]
         if not young:
             return
         firsts, finals = [], []
@@ -141,7 +141,7 @@ class Scores:
             rank = self._past.rank(trial.params)
             if rank is None:
                 continue
-            if not trial.ended and not math.isfinite(trial.known):
+            if not trial.state.ended and not math.isfinite(trial.known):
                 some.append(trial)
                 known.append((rank, own))
             first.append((rank, trial.losses.curve.losses[0]))
@@ -160,13 +160,13 @@ def choose_leads(
 
     Of those with the lowest scores, one of eight `threads` is for those that are done first.
     """
-    leads = sum(t.leads and not t.blocked for t in alive)
-    some = [t for t in alive if t.losses.count and t.score < math.inf and not t.migrates]
+    leads = sum(t.leads and not t.state.blocked for t in alive)
+    some = [t for t in alive if t.losses.count and t.score < math.inf and not t.state.migrates]
     if len(some) < LEAD_OF or leads >= (wanted := (threads + LEAD_OF // 2) // LEAD_OF):
         return
     some.sort(key=lambda t: (t.score, t.name))
     del some[math.ceil(LEAD_PART * len(some)) :]
-    some = [t for t in some if not (t.leads or t.blocked)]
+    some = [t for t in some if not (t.leads or t.state.blocked)]
     for trial in sorted(some, key=lambda t: (seconds_left(t), t.name))[: wanted - leads]:
         trial.leads = True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from array import array
 from collections.abc import Hashable, Mapping
@@ -15,8 +14,6 @@ from dask_slaq.core.jobs.reports import LOST
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials.losses import TrialCurve, TrialLosses
 from dask_slaq.core.trials.trial_state import CHANGES, TrialState
-
-logger = logging.getLogger(__name__)
 
 #: Reports of the first turn of a trial, after which it is compared with others, and of each further
 #: turn.
@@ -113,6 +110,7 @@ class Trial:
     heard: float = math.inf  # when it last sent a message, in seconds of the caller's clock
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     state: TrialState = TrialState.TRAINS  # changed by `become`; `worker` is where it was last
+    odd: str = ""  # change of its state that should not have been
     leads: bool = False  # it keeps its thread to its end, whatever others report
     shared: bool = False  # others want its result: it trains on, and is not given up
     verdict: str = ""  # "pruned" or "stopped" once its report has said so
@@ -129,46 +127,17 @@ class Trial:
         self.turn.begun_at, self.turn.yields = 0, False
         self.leads = self.hopeless = False
         self.lost, self.verdict = None, ""
-        if not self.stays:
+        if not self.state.stays:
             self.become(TrialState.TRAINS)
 
     def become(self, state: TrialState) -> None:
-        """Change the state. What `CHANGES` lacks is logged, and no trial that has ended changes."""
-        if state is not self.state and state not in CHANGES[self.state]:
-            logger.error("%s: %s does not become %s", self.key, self.state.name, state.name)
-            if self.ended:
-                return
-        self.state = state
-
-    @property
-    def ended(self) -> bool:
-        """Whether it has ended, and its result is not lost."""
-        return self.state is TrialState.ENDED
-
-    @property
-    def trains(self) -> bool:
-        """Whether it has a thread of its worker, though it may be blocked."""
-        return self.state in (TrialState.TRAINS, TrialState.BLOCKED, TrialState.STALLED)
-
-    @property
-    def blocked(self) -> bool:
-        """Whether it trains without a report for so long that others may have its turn."""
-        return self.state in (TrialState.BLOCKED, TrialState.STALLED)
-
-    @property
-    def stays(self) -> bool:
-        """Whether it waits on its worker, or has given up its thread by itself."""
-        return self.state in (TrialState.WAITS, TrialState.LEFT)
-
-    @property
-    def waits(self) -> bool:
-        """Whether it waits, on its worker or on none."""
-        return self.stays or self.state is TrialState.MIGRATING
-
-    @property
-    def migrates(self) -> bool:
-        """Whether it is on no worker, or on its way to one."""
-        return self.state in (TrialState.MIGRATING, TrialState.SENT)
+        """Change the state. A change that `CHANGES` lacks is `odd`, and not made after the end."""
+        if state is self.state:
+            return
+        if state not in CHANGES[self.state]:
+            self.odd = f"{self.state.name} does not become {state.name}"
+        if not self.state.ended:
+            self.state = state
 
     @property
     def known(self) -> float:
@@ -198,7 +167,7 @@ class Trial:
         """What it does, or how it ended, in a word."""
         if self.state in (TrialState.STALLED, TrialState.MIGRATING):
             return self.state.value
-        return self.outcome or ("waiting" if self.stays else "training")
+        return self.outcome or ("waiting" if self.state.stays else "training")
 
     @property
     def explored(self) -> bool:
@@ -215,11 +184,11 @@ class Trial:
         """Whether it trains, and began or went on only few reports ago."""
         turn = self.turn
         span = turn.span if turn.begun_at else turn.first
-        return not self.waits and self.reports - turn.begun_at < span
+        return self.reports - turn.begun_at < span and not self.state.waits
 
     def stalls(self, now: float, limit: float) -> bool:
         """Return whether it has made no report for more than `limit` seconds, as it had before."""
-        if not self.trains:
+        if not self.state.trains:
             return False
         before, silence = self.state, now - self.heard
         if not self.reports or silence <= SLOW * self.times.computed / self.reports:
@@ -241,7 +210,7 @@ def row_of(trial: Trial, sign: float = 1.0, *, curves: bool = False) -> dict[str
     With `curves`, there are their ``steps`` and ``losses``, as bytes of int64 and floats, and both
     of ``others`` by name.
     """
-    known = math.nan if trial.ended else sign  # what has ended has no forecast any more
+    known = math.nan if trial.state.ended else sign  # what has ended has no forecast any more
     losses, forecast = trial.losses, trial.forecast
     low, high = sorted((known * forecast.low, known * forecast.high))
     row = {name: getattr(trial.times, name) for name in _TIMES} | {

@@ -17,6 +17,14 @@ class TrialState(str, Enum):
     SENT = "sent"  # on its way to a worker
     ENDED = "ended"
 
+    def __init__(self, word: str) -> None:
+        self.blocked = word in ("blocked", "stalled")
+        self.trains = self.blocked or word == "training"
+        self.migrates = word in ("migrating", "sent")
+        self.stays = word in ("waiting", "left")  # on its worker, and waits
+        self.waits = self.stays or word == "migrating"
+        self.ended = word == "ended"
+
 
 class TrialEvent(str, Enum):
     """What the message of a trial says."""

@@ -139,7 +139,7 @@ class Trials:
     @property
     def waiting(self) -> int:
         """Number of trials that wait."""
-        return sum(trial.waits for trial in self.alive.values())
+        return sum(trial.state.waits for trial in self.alive.values())
 
     @property
     def move(self) -> bool:
@@ -150,7 +150,7 @@ class Trials:
     @property
     def staying(self) -> int:
         """Number of trials that wait on a worker."""
-        return sum(trial.stays for trial in self.alive.values())
+        return sum(trial.state.stays for trial in self.alive.values())
 
     def at(
         self, key: Hashable, worker: str, number: Hashable = None, *, anew: bool = False
@@ -162,7 +162,7 @@ class Trials:
         trial = self.alive.get(key)
         if trial is not None and trial.worker == worker and trial.number == number:
             return self._begin_again(trial) if anew and trial.reports else trial
-        if trial is not None and trial.migrates and trial.number == number:
+        if trial is not None and trial.state.migrates and trial.number == number:
             trial.worker = worker
             return trial
         if trial is not None:
@@ -235,7 +235,7 @@ class Trials:
                 trial.losses.missed += 1
         if first and trial.reports:
             trial.times.setup = trial.times.computed, trial.step
-            if not trial.blocked and trial.times.computed == seconds:
+            if not trial.state.blocked and trial.times.computed == seconds:
                 self._slowest = max(self._slowest, trial.times.computed)
         self._reported[trial.name] = trial
         return added
@@ -295,15 +295,15 @@ class Trials:
         `arrive`. The first one of a trial may be `late` because it was blocked.
         """
         trial.heard = now
-        if trial.trains:
+        if trial.state.trains:
             trial.become(TrialState.BLOCKED if late else TrialState.TRAINS)
-        if trial.migrates or begins:
+        if trial.state.migrates or begins:
             self.arrive(trial, begins, step)
 
     @staticmethod
     def secede(trial: Trial) -> None:
         """Record that a trial has given up its thread: if it was sent, it has not arrived yet."""
-        trial.become(TrialState.MIGRATING if trial.migrates else TrialState.LEFT)
+        trial.become(TrialState.MIGRATING if trial.state.migrates else TrialState.LEFT)
 
     def leave(self, key: Hashable) -> bool:
         """Record that a trial is on no worker any more. Returns whether it goes on from a state."""
@@ -494,8 +494,8 @@ class Trials:
     def _is_late(self, trial: Trial) -> bool:
         """Return whether a trial may end before it hears a verdict."""
         most = self.settings.steps or math.inf
-        ahead = 2 * trial.losses.stride if trial.waits else LATE * most
-        return not trial.ended and trial.step + ahead > most < math.inf
+        ahead = 2 * trial.losses.stride if trial.state.waits else LATE * most
+        return not trial.state.ended and trial.step + ahead > most < math.inf
 
     def _is_hopeless(self, trial: Trial) -> bool:
         """Return whether a trial is without hope, compared with those of its group."""

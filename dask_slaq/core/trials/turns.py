@@ -125,7 +125,7 @@ def choose(trials: Trials, quotas: Mapping[str, WorkerQuota], unstarted: int) ->
     trials.choose_leads(threads)
     at: dict[str, list[Trial]] = {worker: [] for worker in quotas}
     for trial in trials.alive.values():
-        if trial.worker in at and not (trial.migrates or trial.blocked):
+        if trial.worker in at and not (trial.state.migrates or trial.state.blocked):
             at[trial.worker].append(trial)
     trials.judge_groups()
     may_wait = trials.settings.max_waiting - trials.staying
@@ -167,7 +167,7 @@ class _Choice:
         """Divide the threads among models that begin and others. Return how many begin and wait."""
         quota, compared = self.quota, self.compared
         young = len(self.there) - len(compared)
-        training = sum(not trial.waits for trial in compared)
+        training = sum(not trial.state.waits for trial in compared)
         # Tasks beyond the threads that others leave have not begun.
         running = min(quota.begun, max(self.threads - young - training, 0))
         free = max(self.threads - young - running, 0)
@@ -197,7 +197,12 @@ class _Choice:
             # Those that are done first free their memory. Of two that take turns as they report,
             # both would wait, and a task would begin in the thread.
             compared.sort(
-                key=lambda t: (t.waits or t.turn.yields, t.waits, trials.seconds_left(t), t.name)
+                key=lambda t: (
+                    t.state.waits or t.turn.yields,
+                    t.state.waits,
+                    trials.seconds_left(t),
+                    t.name,
+                )
             )
         elif 1 < self.width < len(compared) <= 2 * self.width and _is_over(trials, compared):
             compared.sort(key=lambda t: (-trials.seconds_left(t), t.name))
@@ -214,12 +219,12 @@ class _Choice:
         for i, trial in enumerate(self.compared):
             trial.turn.yields = i >= self.width
         first, quota = self.compared[: self.width], self.quota
-        over = [t.key for t in first if not t.waits and not t.in_turn]
+        over = [t.key for t in first if not t.state.waits and not t.in_turn]
         order = [trial.key for trial in self.compared]
         pruned = [(t.key, t.number, t.curve) for t in self.there if self.trials.gives_up(t)]
         leaving: Collection[Trial] = ()
         if quota.leaves:
-            waits = [t for t in self.compared if t.waits and t not in first]
+            waits = [t for t in self.compared if t.state.waits and t not in first]
             leaving = self.there if quota.closing else waits
         leave = [t.key for t in leaving if t.checkpoint.usable]
         return Turns(order, self.width, self.explored, pruned, over, leave)
@@ -245,43 +250,43 @@ def moves(
         free[worker] = max(turn.width - len(turn.order), 0)
         over = (trials.alive[key] for key in turn.over)  # best first
         worst[worker] = [trial for trial in over if not trial.leads]
-    found = []
-    moving = (t for t in trials.alive.values() if t.migrates or not trials.is_at_its_end(t))
+    sent = []
+    moving = (t for t in trials.alive.values() if t.state.migrates or not trials.is_at_its_end(t))
     for trial in sorted((t for t in moving if _may_move(t, turns)), key=_rank):
         # There it goes on without being sent.
-        others = [w for w in free if w != trial.worker or trial.migrates]
+        others = [w for w in free if w != trial.worker or trial.state.migrates]
         if trial.key in destinations.allowed:
             others = [w for w in others if w in destinations.allowed[trial.key]]
         here = destinations.at(trial.key)
         if trials.is_dear(trial, destinations.bandwidth):
-            others = [w for w in others if w in here] or others * trial.migrates
+            others = [w for w in others if w in here] or others * trial.state.migrates
         target = max(
             (w for w in others if free[w] > 0), key=lambda w: (w in here, free[w], w), default=None
         )
         if target is None:
-            some = [w for w in others if worst[w]]
-            target = max(some, key=lambda w: (_score(worst[w][-1]), w in here, w), default=None)
+            taking = [w for w in others if worst[w]]
+            target = max(taking, key=lambda w: (_score(worst[w][-1]), w in here, w), default=None)
             if target is None or _score(worst[target][-1]) <= _score(trial):
                 continue
-        if trial.migrates:
-            found.append((trial.key, target))
+        if trial.state.migrates:
+            sent.append((trial.key, target))
         else:
             turns[trial.worker].leave.append(trial.key)
         if free[target] > 0:
             free[target] -= 1
         else:
             turns[target].over.remove(worst[target].pop().key)
-        if trial.migrates:
+        if trial.state.migrates:
             turns[target].width -= 1
-    return found
+    return sent
 
 
 def _may_move(trial: Trial, turns: Mapping[str, Turns]) -> bool:
     """Return whether a trial is on no worker, or waits where others have the threads."""
-    if trial.migrates:
-        return trial.waits
+    if trial.state.migrates:
+        return trial.state.waits
     turn = turns.get(trial.worker)
-    if turn is None or not (trial.checkpoint.usable and trial.waits):
+    if turn is None or not (trial.checkpoint.usable and trial.state.waits):
         return False
     return trial.key in turn.order[turn.width :] and trial.key not in turn.leave
 
@@ -292,8 +297,8 @@ def _ahead(
     """Return how much more work each worker has than the one with the least, in trials."""
     one = max(trials.seconds_of_one(), 1e-9)
     work = {
-        worker: sum(map(trials.seconds_left, some)) / max(quotas[worker].threads, 1)
-        for worker, some in at.items()
+        worker: sum(map(trials.seconds_left, there)) / max(quotas[worker].threads, 1)
+        for worker, there in at.items()
     }
     least = min((work[w] for w, quota in quotas.items() if not quota.crowded), default=0.0)
     return {worker: (seconds - least) / one for worker, seconds in work.items()}

@@ -72,7 +72,7 @@ def check_task(pools: Any, key: Any) -> None:
         gang, task = pools.tracker.gangs.is_open(ts), pool.ready[ts]
         assert gang or task in pool.kinds[task.kind], f"{ts} is not to be found"
     elif ts in pools.patch.queue.held or (ts.state == "no-worker" and pools.tracker.in_pool(ts)):
-        waits = ts in pools._to_release or ts.key in pools.tracker.away
+        waits = ts in pools._to_release or ts.key in pools.tracker.migrating
         assert waits, f"{ts} is held, but not ready"
     if (task := pool.running.get(ts)) is not None:
         assert ts.state == "processing", f"{ts} counts as on a worker"

@@ -230,7 +230,7 @@ class Pools:
         if moving:
             self.patch.install()
         else:
-            self.tracker.leave_to_dask(list(self.tracker.away.values()))
+            self.tracker.leave_to_dask(list(self.tracker.migrating.values()))
             if not (self.limits or self.tracker.holding):
                 self.patch.remove()
 
@@ -251,7 +251,7 @@ class Pools:
             except Exception:
                 logger.exception("some tasks could not be given back to Dask in order")
         self.tracker.holding = self.tracker.models_move = False
-        self.tracker.away.clear()
+        self.tracker.migrating.clear()
         self._release([*self.scheduler.unrunnable, *self.scheduler.queued])
 
     def set_limits(self, most: Mapping[str, int]) -> None:
@@ -457,7 +457,7 @@ class Pools:
         """Restart ``no-workers-timeout`` for held tasks that some worker could run."""
         unrunnable, running = self.scheduler.unrunnable, self.scheduler.running
         self.limits.keep_waiting()
-        for ts in self.tracker.away.values() if running else ():
+        for ts in self.tracker.migrating.values() if running else ():
             if unrunnable.pop(ts, None) is not None:
                 unrunnable[ts] = monotonic()
         for pool in self.pools.values():

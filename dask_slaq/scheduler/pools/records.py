@@ -60,7 +60,7 @@ class TaskRecords:
         self._submitter: dict[TaskState, TaskState] = {}
         self.holding = False  # whether ready tasks are held
         # Models that have left their worker, by key: their search sends them, and no pool.
-        self.away: dict[Any, TaskState] = {}
+        self.migrating: dict[Any, TaskState] = {}
         self.models_move = False  # whether there may be any
         # Virtual time of fair queueing: the highest service of a pool at which a task that has
         # ended was sent, in core-seconds over weight.

@@ -43,7 +43,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
 
     def in_pool(self, ts: TaskState) -> bool:
         """Return whether a ready task waits in a pool until it is sent, or for its search."""
-        if ts.key in self.away:
+        if ts.key in self.migrating:
             return True
         pool = self.pool_of.get(ts.key) if self.holding else None
         return pool is not None and self._waits(pool, ts, is_direct(ts))
@@ -65,7 +65,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         what has a label with a limit, or moves between workers.
         """
         pool = self.pool_of.get(ts.key) if self.holding else None
-        if self.away and ts.key in self.away:
+        if self.migrating and ts.key in self.migrating:
             return True
         if pool is not None and self._waits(pool, ts, direct := is_direct(ts)):
             possible = ts._queueable
@@ -130,8 +130,8 @@ class TaskTracker(TaskRecords, ReadyTasks):
     def transition(self, key: Any, start: str, finish: str, kwargs: Mapping[str, Any]) -> None:
         """Follow one transition of any task; the last arguments are those of the plugin's hook."""
         pool = self.pool_of.get(key)
-        if finish == "forgotten" and self.away:
-            self.away.pop(key, None)
+        if finish == "forgotten" and self.migrating:
+            self.migrating.pop(key, None)
         if pool is None:
             if start == "processing":
                 self._freed(kwargs.get("worker"))
@@ -148,7 +148,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         if finish == "processing":
             self._started(pool, ts)
         elif finish == "no-worker":
-            if key not in self.away and self.in_pool(ts):
+            if key not in self.migrating and self.in_pool(ts):
                 task = pool.way_of(ts, is_direct(ts))
                 task.rootish = self._patch.is_rootish(ts)
                 self._ready(task)
@@ -256,14 +256,14 @@ class TaskTracker(TaskRecords, ReadyTasks):
         self.control.send(task, "a model goes on")
         if ts.processing_on is not ws:
             return False
-        self.away.pop(ts.key, None)
+        self.migrating.pop(ts.key, None)
         return True
 
     def leave_to_dask(self, tasks: Iterable[TaskState]) -> None:
         """Leave models that have left their worker to Dask, or to their pool."""
         some = list(tasks)
         for ts in some:
-            self.away.pop(ts.key, None)
+            self.migrating.pop(ts.key, None)
         self.control.release(some, "a model goes on")
 
     def _started(self, pool: Pool, ts: TaskState) -> None:

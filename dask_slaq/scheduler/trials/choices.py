@@ -18,13 +18,7 @@ from distributed.scheduler import TaskState
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import TaskConstraints
-from dask_slaq.core.trials import (
-    Destinations,
-    Trials,
-    TrialState,
-    WorkerQuota,
-    choose_everywhere,
-)
+from dask_slaq.core.trials import Destinations, Trials, TrialState, WorkerQuota, choose_everywhere
 from dask_slaq.scheduler.event_loop import Throttle
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Pool
@@ -106,8 +100,9 @@ class Choices:
         now = monotonic()
         pools = self._pools.values()
         wanting = {pool.name for pool in pools if self._could_use_a_thread(pool)}
-        some = self._running.items()
-        wanting |= {name for name, s in some if s.trials.waiting and not s.pool.paused}
+        wanting |= {
+            name for name, s in self._running.items() if s.trials.waiting and not s.pool.paused
+        }
         for name, search in self._running.items():
             self._tell_stalled(name, search.trials, now, now - self._decided)
             self._bound(name, search)
@@ -159,11 +154,11 @@ class Choices:
             destinations = Destinations(
                 self.states.at, search.speed.bandwidth, self._allowed(search)
             )
-        choice, found = choose_everywhere(search.trials, quotas, unstarted, destinations)
+        choice, moving = choose_everywhere(search.trials, quotas, unstarted, destinations)
         if freed:
             self.release(search)
         elif destinations is not None:
-            self._to_send += [(search, key, worker) for key, worker in found]
+            self._to_send += [(search, key, worker) for key, worker in moving]
             self.defer(self._send_models)
         self._tracker.look(search.promised.give_turns(choice))
         for worker, chosen in choice.items():
@@ -194,19 +189,19 @@ class Choices:
         that is stopped tells it of all tasks, as the next one may begin at any time.
         """
         alive = search.trials.alive
-        some: list[Any] = list(alive)
+        keys: list[Any] = list(alive)
         if search.pool.name in self._stopping:
             unfinished = [ts.key for ts in search.pool.unfinished]
-            some += [key for key in {*unfinished, *search.begun} if key not in alive]
+            keys += [key for key in {*unfinished, *search.begun} if key not in alive]
         tasks, client = self._scheduler.tasks, search.pool.client
-        found = []
-        for key in some:
+        shared = []
+        for key in keys:
             is_shared = self._is_wanted_by_others(tasks.get(key), client)
             if is_shared:
-                found.append(key)
+                shared.append(key)
             if key in alive:
                 alive[key].shared = is_shared
-        return found
+        return shared
 
     def _is_wanted_by_others(self, ts: TaskState | None, client: str) -> bool:
         """Return whether somebody else than a client waits for a task, or for what needs it."""
@@ -229,20 +224,20 @@ class Choices:
             if ts is None:
                 continue
             if ts.worker_restrictions or ts.host_restrictions or ts.resource_restrictions:
-                some = self._tracker.control.allowed(ts)
-                some = self._scheduler.running if some is None else some
+                workers = self._tracker.control.allowed(ts)
+                workers = self._scheduler.running if workers is None else workers
                 needs = TaskConstraints(None, tuple((ts.resource_restrictions or {}).items()))
                 group = search.pool.group
                 if group is not None and not group.supplies(needs.resources or ()):
-                    some = set()
-                allowed[key] = [ws.address for ws in some if needs.suits(ws)]
+                    workers = set()
+                allowed[key] = [ws.address for ws in workers if needs.suits(ws)]
         return allowed
 
     def _send_models(self) -> None:
         """Send models that have left their worker to the workers where they go on."""
-        some, self._to_send = self._to_send, []
-        for search, key, worker in some:
-            ts, ws = self._tracker.away.get(key), self._scheduler.workers.get(worker)
+        models, self._to_send = self._to_send, []
+        for search, key, worker in models:
+            ts, ws = self._tracker.migrating.get(key), self._scheduler.workers.get(worker)
             trial = search.trials.alive.get(key)
             if ts is None or ws is None or ts.state != "no-worker" or trial is None:
                 continue
@@ -287,6 +282,6 @@ class Choices:
 
     def release(self, search: RunningSearch) -> None:
         """Leave models that have left their worker to Dask, soon: this may be in a transition."""
-        some = [ts for ts in self._tracker.away.values() if ts in search.pool.tasks]
-        if some:
-            self.defer(self._tracker.leave_to_dask, some)
+        models = [ts for ts in self._tracker.migrating.values() if ts in search.pool.tasks]
+        if models:
+            self.defer(self._tracker.leave_to_dask, models)

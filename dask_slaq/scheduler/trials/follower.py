@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -20,6 +21,8 @@ from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Pool, load
 from dask_slaq.scheduler.trials.choices import Choices
 from dask_slaq.scheduler.trials.running import OUTCOMES, RunningSearch
+
+logger = logging.getLogger(__name__)
 
 #: What a trial does from then on that gives up its thread.
 STOPS = {TrialEvent.WAITS: TrialState.WAITS, TrialEvent.LEFT: TrialState.LEFT}
@@ -113,7 +116,7 @@ class Follower:
         pool, first = search.pool, search.begun.pop(ts.key, None) is not None
         trial = search.trials.at(ts.key, worker, message.number, anew=message.anew)
         trial.curve, step = message.curve, next(iter(message.steps), None)
-        begins = message.begins if first or trial.migrates else 0
+        begins = message.begins if first or trial.state.migrates else 0
         is_late = first and ts.key in search.locked
         search.trials.hear(trial, monotonic(), begins, step, late=is_late)
         if not trial.reports:
@@ -128,7 +131,7 @@ class Follower:
         steps = search.trials.settings.steps
         if steps and (trial.step > 2 * steps or trial.curve > 1):
             self._warn_once(search, "several", tasks=_name_of(ts.key), n=steps)
-        idle = trial.waits if what is TrialEvent.KEEPS else what in STOPS
+        idle = trial.state.waits if what is TrialEvent.KEEPS else what in STOPS
         payer, until = self._tracker.pool_of[ts.key], None if idle else message.at
         self._tracker.charge_part(payer, ts, message.computed, message.waited, until)
         done = self._engine.jobs[pool.name].iteration
@@ -138,6 +141,9 @@ class Follower:
             self._report(pool.name, search.trials.best, step=None if more == 1 else done)
         self._take_turn(search, trial, ts, what)
         pool.waiting = search.trials.waiting
+        if trial.odd:
+            logger.error("model %s: %s", trial.key, trial.odd)
+            assert not self._scheduler.validate, trial.odd
         # Within its turn a trial goes on anyway, and is not forecast.
         if what is TrialEvent.KEEPS and trial.in_turn:
             return
@@ -212,7 +218,7 @@ class Follower:
         if ws is None or search.pool.ready or search.promised.by_worker.get(worker):
             return
         if load(ws) < ws.nthreads and any(
-            t.stays and t.worker == worker for t in search.trials.alive.values()
+            t.state.stays and t.worker == worker for t in search.trials.alive.values()
         ):
             self._ask(rest=False)
 
@@ -232,7 +238,7 @@ class Follower:
             self._tracker.gave_up_thread(ts, idle=what is TrialEvent.WAITS)
             self._look(search, ws.address)
         elif what is not TrialEvent.KEEPS and (
-            what is TrialEvent.GOES or trial.waits or ts in ws.long_running
+            what is TrialEvent.GOES or trial.state.waits or ts in ws.long_running
         ):
             search.trials.begin_turn(trial)
             self._tracker.resumed(ts)
@@ -271,10 +277,10 @@ class Follower:
         """Tell the client that no task was submitted, or of which ones nothing can be known."""
         models = {_name_of(trial.key) for trial in search.trials}
         is_empty = not (search.pool.tasks or search.pool.ended or models)
-        known: Mapping[Any, TaskState] = self._scheduler.tasks
-        kinds = [_name_of(key) for key in search.unknown if not _is_input(known.get(key))]
-        if some := [kind for kind in kinds if not models or kind in models]:
-            self._warn(search.pool, "known", tasks=some[0], n=len(some))
+        tasks: Mapping[Any, TaskState] = self._scheduler.tasks
+        kinds = [_name_of(key) for key in search.unknown if not _is_input(tasks.get(key))]
+        if others := [kind for kind in kinds if not models or kind in models]:
+            self._warn(search.pool, "known", tasks=others[0], n=len(others))
         elif is_empty:
             self._warn(search.pool, "empty")
 
@@ -348,7 +354,7 @@ class Follower:
             if outcome or not search.trials.leave(key):
                 search.trials.end(key, outcome, error)
             elif self._tracker.models_move and not self._is_freed(search):
-                self._tracker.away[key] = self._scheduler.tasks[key]  # it goes on from a state
+                self._tracker.migrating[key] = self._scheduler.tasks[key]  # it goes on from a state
             search.pool.waiting = search.trials.waiting
         elif outcome == "failed" and all(trial.key != key for trial in search.trials):
             # Before its first report.

@@ -22,7 +22,7 @@ from dask_slaq.core.trials import (
     admitted,
 )
 from dask_slaq.scheduler.pools import Pool, TaskTracker, blocked, load
-from dask_slaq.scheduler.trials.running import Claims, RunningSearch
+from dask_slaq.scheduler.trials.running import RunningSearch
 
 #: Models per thread that must have room beside those that wait on a worker. With less, those that
 #: may leave it do; one more begins before they have left.
@@ -52,8 +52,7 @@ class Quotas:
         self._tracker, self._running = tracker, running
         # Threads that each search may use by the choice that is being made.
         self._planned: dict[str, int] = {}
-        # What each search still takes on workers, by name, in the choice that is being made.
-        self._claims: dict[str, Claims] = {}
+        self._models: dict[str, _Models] = {}  # of each search, in the choice that is being made
         # Memory of workers in bytes, when they measured it on their clock, and their memory limit.
         self._memory: dict[str, tuple[float, float, int]] = {}
         self._dead: set[str] = set()  # workers that died of their memory
@@ -73,8 +72,8 @@ class Quotas:
 
     def clear(self) -> None:
         """Forget all workers: no search runs."""
-        for known in (self._memory, self._dead, self._bare):
-            known.clear()
+        for facts in (self._memory, self._dead, self._bare):
+            facts.clear()
 
     def learn(
         self,
@@ -110,7 +109,7 @@ class Quotas:
         """
         trials = (t for search in self._running.values() for t in search.trials.alive.values())
         self._lost += any(
-            t.worker == worker and not (t.migrates or t.checkpoint.reports) for t in trials
+            t.worker == worker and not (t.state.migrates or t.checkpoint.reports) for t in trials
         )
         if not dies:
             return
@@ -141,7 +140,9 @@ class Quotas:
     def _learn_bare(self, search: RunningSearch, ws: WorkerState, memory: float) -> None:
         """Learn how much of the memory of a worker its models do not take."""
         alive = search.trials.alive.values()
-        held = sum(t.checkpoint.nbytes for t in alive if t.worker == ws.address and not t.migrates)
+        held = sum(
+            t.checkpoint.nbytes for t in alive if t.worker == ws.address and not t.state.migrates
+        )
         before, beside = self._bare.get(ws.address, (0.0, math.inf))
         self._bare[ws.address] = before, min(beside, max(memory - held, before))
 
@@ -169,9 +170,9 @@ class Quotas:
         if at < ws.metrics.get("time", math.inf):
             memory = ws.memory.process
         left, unseen = TARGET * limit - memory, 0
-        for other, begun, growth in self._claims.values():
-            left -= growth.get(ws.address, 0.0)
-            there = len(begun.get(ws.address, ()))
+        for models in self._models.values():
+            left -= models.growth[ws.address]
+            there, other = len(models.begun[ws.address]), models.search
             running = min(there, max(ws.nthreads - (load(ws) - there), 0))
             if other is search:
                 unseen = running
@@ -206,10 +207,7 @@ class Quotas:
         """
         quotas_of: dict[str, dict[str, WorkerQuota]] = {}
         self._planned.clear()
-        self._claims = {
-            name: Claims(search, search.begun_at(), search.growth_to_come())
-            for name, search in self._running.items()
-        }
+        self._models = {name: _Models(search) for name, search in self._running.items()}
         self._seconds += len(self._scheduler.workers) * min(seconds, PAUSE)
         for name, search in self._running.items():
             quotas = self._of(search, bool(set(wanting) - {name}), draining, seconds)
@@ -227,7 +225,7 @@ class Quotas:
 
         Its account is charged for the `seconds` since the last choice.
         """
-        models = _Models(search, self._claims[search.pool.name].begun)
+        models = self._models[search.pool.name]
         places = models.places
         if self._tracker.models_move and models.may_move:
             places |= self._reachable(search)
@@ -274,14 +272,14 @@ class Quotas:
     def _reachable(self, search: RunningSearch) -> set[str]:
         """Return the workers where any model of a search may go on."""
         everywhere = {ws.address for ws in self._scheduler.running}
-        found = set[str]()
+        reachable = set[str]()
         for key in search.trials.alive:
             if (ts := self._scheduler.tasks.get(key)) is not None:  # type: ignore[call-overload]
-                some = self._tracker.control.allowed(ts)
-                if some is None:
+                allowed = self._tracker.control.allowed(ts)
+                if allowed is None:
                     return everywhere
-                found.update(ws.address for ws in some)
-        return found & everywhere
+                reachable.update(ws.address for ws in allowed)
+        return reachable & everywhere
 
     def _limit(
         self,
@@ -348,14 +346,14 @@ class Quotas:
         pools = self._pools.values()
         if len(quotas_of) < 2 or any(pool.ready and not pool.paused for pool in pools):
             return
-        some = [s for s in self._running.values() if not s.pool.paused]
-        some.sort(key=lambda s: -s.account.balance)
+        searches = [s for s in self._running.values() if not s.pool.paused]
+        searches.sort(key=lambda s: -s.account.balance)
         for address in sorted({a for quotas in quotas_of.values() for a in quotas}):
             ws = self._scheduler.workers[address]
             there = [quotas[address] for quotas in quotas_of.values() if address in quotas]
             others = max(load(ws) - sum(quota.used for quota in there), 0)
             free = ws.nthreads - others - sum(min(quota.threads, quota.wants) for quota in there)
-            for search in some:
+            for search in searches:
                 name = search.pool.name
                 quota = quotas_of[name].get(address)
                 if quota is None or free <= 0:
@@ -392,23 +390,31 @@ class Quotas:
 
 
 class _Models:
-    """Models of a search by what they do on each worker, with the tasks that have `begun` there."""
+    """Models of a search by what they do on each worker, and what they still take there."""
 
-    def __init__(self, search: RunningSearch, begun: Mapping[str, list[TaskState]]) -> None:
-        trials, alive = search.trials, search.trials.alive.values()
-        self.search, self.guests = search, search.guests_at()
-        self.begun = defaultdict[str, list[TaskState]](list, begun)
+    def __init__(self, search: RunningSearch) -> None:
+        self.search, trials, alive = search, search.trials, search.trials.alive.values()
         self.trains = Counter(t.worker for t in alive if t.state is TrialState.TRAINS)
-        self.blocked = Counter(t.worker for t in alive if t.blocked)
-        self.waits = Counter(t.worker for t in alive if t.stays)
-        self.risks = defaultdict[str, float](float)  # seconds that are lost with it
+        self.blocked = Counter(t.worker for t in alive if t.state.blocked)
+        self.waits = Counter(t.worker for t in alive if t.state.stays)
+        # Tasks that have not reported; some of them go on from a state.
+        self.begun, self.guests = defaultdict[str, list[TaskState]](list), Counter[str]()
+        for ts in search.begun.values():  # work stealing moves some
+            if ts.processing_on is not None and search.is_guest(ts.key):
+                self.guests[ts.processing_on.address] += 1
+            elif ts.processing_on is not None:
+                self.begun[ts.processing_on.address].append(ts)
+        self.places = {*self.trains, *self.waits, *self.begun, *self.guests, *self.blocked}
+        # Seconds that are lost with a worker, and bytes by which models still grow there.
+        self.risks, self.growth = defaultdict[str, float](float), defaultdict[str, float](float)
+        steps, per_step = search.steps, search.model.per_step
         for t in alive:
-            self.risks[t.worker] += t.times.computed * t.stays
+            self.risks[t.worker] += t.times.computed * t.state.stays
+            self.growth[t.worker] += per_step * max(steps - t.reports, 1)
         # Whether they may leave their worker, and mostly soon go on elsewhere.
         self.may_move = trials.move
         dear = [trials.is_dear(t, search.speed.bandwidth) for t in alive if t.reports]
         self.are_cheap = self.may_move and 2 * sum(dear) <= len(dear)
-        self.places = {*self.trains, *self.waits, *self.begun, *self.guests, *self.blocked}
 
 
 def _has_inputs(ts: TaskState, ws: WorkerState) -> bool:

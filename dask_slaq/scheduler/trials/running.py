@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from time import monotonic, time
-from typing import Any, NamedTuple
+from typing import Any
 
 from distributed.scheduler import TaskState, WorkerState
 
@@ -178,23 +178,10 @@ class RunningSearch:
             )
         return [ts for ts in tasks if ts.key in self.locked]
 
-    def begun_at(self) -> dict[str, list[TaskState]]:
-        """Return its tasks on each worker that have not reported. Work stealing moves some."""
-        found: dict[str, list[TaskState]] = {}
-        for ts in self.begun.values():
-            if ts.processing_on is not None and not self.is_guest(ts.key):
-                found.setdefault(ts.processing_on.address, []).append(ts)
-        return found
-
     def is_guest(self, key: Any) -> bool:
         """Return whether a task that has not reported on its worker goes on there from a state."""
         trial = self.trials.alive.get(key)
-        return trial is not None and trial.migrates
-
-    def guests_at(self) -> Counter[str]:
-        """Return the number of such tasks on each worker."""
-        some = (ts for ts in self.begun.values() if ts.processing_on and self.is_guest(ts.key))
-        return Counter(ts.processing_on.address for ts in some if ts.processing_on is not None)
+        return trial is not None and trial.state.migrates
 
     def takes_new(self, ws: WorkerState) -> bool:
         """Return whether a worker may begin any of its held tasks: resources may be used up."""
@@ -208,15 +195,6 @@ class RunningSearch:
     def steps(self) -> int:
         """Expected number of reports of a model."""
         return self.trials.settings.steps or self.trials.longest or STEPS
-
-    def growth_to_come(self) -> dict[str, float]:
-        """Return the bytes by which its models that have reported still grow, by worker."""
-        found: dict[str, float] = {}
-        if self.model.per_step:
-            for trial in self.trials.alive.values():
-                steps = max(self.steps - trial.reports, 1)
-                found[trial.worker] = found.get(trial.worker, 0.0) + self.model.per_step * steps
-        return found
 
     def describe(self, ready: int) -> str:
         """Return in words what its trials do; `ready` more have not begun."""
@@ -232,11 +210,3 @@ class RunningSearch:
         others = [f"{ends[how]} {how}" for how in ("pruned", "failed", "stopped") if ends[how]]
         parts += [self.lacking] * bool(self.lacking)
         return ", ".join([f"search: {ends['done']} done", *others, *parts])
-
-
-class Claims(NamedTuple):
-    """What a search still takes: tasks that have not reported, and bytes to come, by worker."""
-
-    search: RunningSearch
-    begun: dict[str, list[TaskState]]
-    growth: dict[str, float]

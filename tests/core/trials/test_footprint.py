@@ -87,11 +87,11 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
     unstarted, ended = list(range(models)), 0
     taken: dict[int, int] = {}  # reports of each model that has begun
     for _ in range(50 * models * steps):
-        while unstarted and sum(not trials.alive[k].waits for k in taken) < threads:
+        while unstarted and sum(not trials.alive[k].state.waits for k in taken) < threads:
             key = unstarted.pop(0)
             taken[key] = 0
             trials.at(key, "a")
-        for key in [key for key in taken if not trials.alive[key].waits]:
+        for key in [key for key in taken if not trials.alive[key].state.waits]:
             taken[key] += 1
             grown = bytes_of[taken[key]] - bytes_of[taken[key] - 1]
             (model.begin if taken[key] == 1 else model.step)(grown)
@@ -116,7 +116,7 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
             trial = trials.alive[key]
             if place >= turns.width:
                 trial.become(TrialState.WAITS)
-            elif trial.waits:
+            elif trial.state.waits:
                 trials.begin_turn(trial)
     raise AssertionError("the search does not end")
 

@@ -140,7 +140,11 @@ def test_no_more_train_than_there_are_threads_and_none_idles(places, threads, gu
         assert turn.width == before[worker] - coming >= 0
         staying = len(turn.order[: turn.width]) + coming + quotas[worker].guests
         assert staying <= max(quotas[worker].threads, quotas[worker].guests)
-    rest = [k for k, t in trials.alive.items() if t.migrates and k not in {key for key, _ in found}]
+    rest = [
+        k
+        for k, t in trials.alive.items()
+        if t.state.migrates and k not in {key for key, _ in found}
+    ]
     # A free thread is taken, or kept for a better one that is told to leave.
     free = sum(max(turn.width - len(turn.order), 0) for turn in turns.values())
     assert not rest or free <= sum(len(turn.leave) for turn in turns.values())

@@ -384,7 +384,7 @@ def test_a_trial_that_trains_has_stalled_beyond_the_limit_and_ten_times_its_pace
     assert (trial.state is TrialState.STALLED) == is_stalled
     # Its thread is counted by nobody, and no other one is taken for its.
     is_blocked = not waits and (50.0 + silence) - 50.0 > max(min(limit, BLOCKED_AFTER), 10 * pace)
-    assert trial.blocked == is_blocked
+    assert trial.state.blocked == is_blocked
     assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order == [0] * (not is_blocked)
 
 

@@ -7,7 +7,10 @@ from driving import another_client, assert_nothing_left, start_plugin, until, wi
 from moving import descend
 
 import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.jobs.reports import MOST_LOSSES
+from dask_slaq.core.trials import TrialEvent
+from dask_slaq.scheduler.requests.validation import check_trial
 from dask_slaq.worker.trial_agent import agent_of
 
 STEPS = 60
@@ -48,7 +51,7 @@ async def test_without_the_plugin_all_go_on(c, s, plugin, a, b, what):
 @with_plugin([1, 1])
 async def test_a_waiting_task_is_cancelled(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
-    waits = next(key for key, trial in search.trials.alive.items() if trial.waits)
+    waits = next(key for key, trial in search.trials.alive.items() if trial.state.waits)
     await next(f for f in futures if f.key == waits).cancel()
     await until(lambda: all(waits not in agent_of(w).slots for w in (a, b)))
     rest = [f for f in futures if f.key != waits]
@@ -110,7 +113,7 @@ async def test_an_error_of_our_own_is_no_dropped_message(c, s, plugin, a, b, whe
 @with_plugin([1, 1])
 async def test_a_message_with_any_number_of_losses_is_bounded(c, s, plugin, a, b):
     search, _futures = await begin(c, plugin)
-    trial = next(trial for trial in search.trials.alive.values() if trial.waits)
+    trial = next(trial for trial in search.trials.alive.values() if trial.state.waits)
     ts = s.tasks[trial.key]
     about = {"key": ts.key, "run_id": ts.run_id, "what": "keeps", "computed": 0.0, "waited": 0.0}
     many = {"losses": [0.5] * 10_000, "steps": list(range(1, 10_001)), "at": 1.0}
@@ -118,3 +121,11 @@ async def test_a_message_with_any_number_of_losses_is_bounded(c, s, plugin, a, b
     worker.batched_stream.send({"op": "slaq-trial", **about, **many})
     await until(lambda: trial.step >= 10_000)
     assert trial.reports <= MOST_LOSSES + STEPS
+
+
+@pytest.mark.parametrize("what", ["flies", "WAITS", 3, ["waits"], None])
+def test_a_word_that_no_trial_says_is_refused(what):
+    about = {"key": "x", "losses": [], "computed": 0.0, "waited": 0.0, "at": 0.0}
+    assert check_trial({**about, "what": "waits"}).what is TrialEvent.WAITS
+    with pytest.raises(InvalidSetting, match="a trial does one of reports, waits, goes, left, "):
+        check_trial({**about, "what": what})

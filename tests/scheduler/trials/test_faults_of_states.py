@@ -1,4 +1,4 @@
-"""Whatever fails while models with states train, wait, are away or arrive, all results arrive."""
+"""Whatever fails while models with states train, wait, migrate or arrive, all results arrive."""
 
 import asyncio
 
@@ -25,7 +25,7 @@ async def test_nothing_is_left_of_models_whose_client_is_lost(c, s, plugin, a, b
         assert futures
     await until(lambda: not s.tasks)
     await until(lambda: not (agent_of(b).slots or plugin.searches.running))
-    assert not plugin.pools.tracker.away and not plugin.searches.states.names
+    assert not plugin.pools.tracker.migrating and not plugin.searches.states.names
 
 
 @with_plugin([1, 1])
@@ -78,7 +78,7 @@ async def test_a_fault_while_models_arrive(c, s, plugin, a, b, d, what, monkeypa
     _search, futures = await begin(c, plugin)
     await slaq.pause("grid", client=c)
     await c.retire_workers([a.address])
-    await until(lambda: plugin.pools.tracker.away)
+    await until(lambda: plugin.pools.tracker.migrating)
     monkeypatch.setattr(reports, "fetch", late)
     await slaq.unpause("grid", client=c)
     await until(lambda: arriving)
@@ -93,10 +93,10 @@ async def test_a_fault_while_models_arrive(c, s, plugin, a, b, d, what, monkeypa
     await Event("fetch", client=c).set()
     if what == "cancelled":
         await until(lambda: not s.tasks)
-        assert not plugin.pools.tracker.away and not plugin.searches.states.names
+        assert not plugin.pools.tracker.migrating and not plugin.searches.states.names
         return
     check(await c.gather(futures))
     if what == "worker":
         await closing
-    assert not plugin.pools.tracker.away
+    assert not plugin.pools.tracker.migrating
     arriving[0].status = Status.running if what == "paused" else arriving[0].status

@@ -248,7 +248,7 @@ async def test_models_that_have_left_go_on_whatever_fails(c, s, plugin, a, b, wh
         await until(lambda: {f.status for f in futures} <= {"error", "finished"})
         return
     check(await c.gather(futures))
-    assert not plugin.pools.tracker.away
+    assert not plugin.pools.tracker.migrating
 
 
 #: Steps at which models of `guarded` have left, or ended.
@@ -286,12 +286,14 @@ async def test_code_that_catches_exceptions_lets_its_model_leave(c, s, plugin, a
 async def test_the_time_waited_before_a_model_left_is_counted(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
     await slaq.pause("grid", client=c)
-    stays = [t for t in search.trials.alive.values() if t.worker == a.address and not t.migrates]
-    await until(lambda: all(t.waits or t.outcome for t in stays))
-    stays = [t for t in stays if not (t.migrates or t.outcome)]  # others have left meanwhile
+    stays = [
+        t for t in search.trials.alive.values() if t.worker == a.address and not t.state.migrates
+    ]
+    await until(lambda: all(t.state.waits or t.outcome for t in stays))
+    stays = [t for t in stays if not (t.state.migrates or t.outcome)]  # others have left meanwhile
     await asyncio.sleep(0.6)  # some may have made another step meanwhile
     pause(a)  # a worker that is retired may close before it has told
-    await until(lambda: all(t.migrates for t in stays))
+    await until(lambda: all(t.state.migrates for t in stays))
     assert all(t.times.waited >= 0.3 for t in stays)
     await slaq.unpause("grid", client=c)
     check(await c.gather(futures))

@@ -67,7 +67,7 @@ async def test_the_one_thread_of_an_owner_is_where_its_models_may_run(c, s, plug
 async def test_no_model_is_sent_to_a_worker_that_was_paused_since_the_choice(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
     await let_some_leave(c, plugin, b)
-    key, ts = next(iter(plugin.pools.tracker.away.items()))
+    key, ts = next(iter(plugin.pools.tracker.migrating.items()))
     pause(a)
     ws = s.workers[a.address]
     await until(lambda: ws not in s.running)

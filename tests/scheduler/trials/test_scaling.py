@@ -29,7 +29,7 @@ async def test_models_with_states_leave_a_worker_that_drains(c, s, plugin, a, b)
     (going,) = plugin.by_worth.draining
     there = {key for key, trial in search.trials.alive.items() if trial.worker == going}
     assert there
-    if any(not trial.migrates for key, trial in search.trials.alive.items() if key in there):
+    if any(not trial.state.migrates for key, trial in search.trials.alive.items() if key in there):
         assert s.workers_to_close(target=1) == []  # they compute
     await until(lambda: s.adaptive_target() == 1 and s.workers_to_close(target=1) == [going])
     assert there & search.trials.alive.keys()  # they go on at the other worker

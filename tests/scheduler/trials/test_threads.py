@@ -107,7 +107,7 @@ async def test_trials_submit_tasks_after_the_plugin_has_failed(c, s, plugin, a):
         futures = c.map(train_with_tasks, range(6), pure=False)
         running = plugin.searches.running["grid"]
         alive = running.trials.alive
-        await until(lambda: any(t.times.waited and not t.waits for t in alive.values()))
+        await until(lambda: any(t.times.waited and not t.state.waits for t in alive.values()))
         plugin.fall_back(RuntimeError("test"))
         assert await asyncio.wait_for(c.gather(futures), STUCK) == list(range(6))
     s.validate_state()
@@ -275,7 +275,7 @@ def fail_slowly(offset):
 async def test_dask_does_not_take_what_waited_and_failed_for_long(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=12) as search:
         futures = c.map(fail_slowly, [5, 2, 4, 1, 3, 0], pure=False)
-        await until(lambda: any(t.waits for t in plugin.searches.running["grid"].trials))
+        await until(lambda: any(t.state.waits for t in plugin.searches.running["grid"].trials))
         await a.heartbeat()
         await c.gather(futures, errors="skip")
         rows = await search.trials()
