@@ -7,7 +7,7 @@ do not depend on the load of the machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -56,16 +56,13 @@ def run_virtual(
     partition_bytes: int = 2**20,
     predictor: Any = None,
     past: Sequence[PastRun] = (),
-    compute: Compute | None = None,
-    prepare: Callable[[virtual.Cluster], object] = lambda cluster: None,
     charge: float = 0.0,
     **settings: Any,
 ) -> Run:
     """Run all jobs under `policy` on a fresh virtual cluster of one-thread workers.
 
-    The scheduler remembers the `past` runs. `compute` are the functions of the tasks, and `prepare`
-    is called with the cluster before the first job. The scheduler's CPU time takes `charge` times
-    as much virtual time. `settings` are further arguments of `SlaqPlugin`.
+    The scheduler remembers the `past` runs. Its CPU time takes `charge` times as much virtual time.
+    `settings` are further arguments of `SlaqPlugin`.
     """
     plugin = clusters.plugin(policy, predictor=predictor, **settings)
 
@@ -73,74 +70,44 @@ def run_virtual(
         async with virtual.Cluster(threads=[1] * workers) as cluster, AsyncExitStack() as stack:
             stack.enter_context(virtual.charge_scheduler(cluster.scheduler, charge))
             meter = clusters.meter(cluster)
-            counted: list[clusters.Inside] = []  # after the plugin has seen each task
-
-            def begin(cluster: virtual.Cluster) -> None:
-                prepare(cluster)
-                counted.append(clusters.inside(cluster))
-
-            train = partial(_train_all, cluster, jobs, policy, plugin, partition_bytes, past)
-            traces = await train(compute or COMPUTE, begin)
+            clients = [await stack.enter_async_context(cluster.client()) for _ in jobs]
+            if plugin is not None:
+                await clients[0].register_plugin(plugin)
+                for run in past:
+                    cluster.scheduler.plugins["slaq"].memory.runs.recall(run)
+            counted = clusters.inside(cluster)  # after the plugin has seen each task
+            begin = virtual.now()
+            drive = partial(_drive, policy, begin, partition_bytes)
+            traces = await asyncio.gather(*map(drive, clients, jobs))
             sent = sum(int(w.transfer_outgoing_bytes_total) for w in cluster.workers)
             spent = virtual.seconds_charged()
             return Run(
-                seed, traces, sent, meter.seconds, workers, charged=spent, inside=counted[0].parts
+                seed, traces, sent, meter.seconds, workers, charged=spent, inside=counted.parts
             )
 
     limit = PATIENCE + PATIENCE_EACH * sum(float(job.seconds.sum()) for job in jobs)
     return virtual.run(main, seed=seed, limit=limit)
 
 
-async def _train_all(
-    cluster: virtual.Cluster,
-    jobs: Sequence[EmulatedJob],
-    policy: str,
-    plugin: Any,
-    partition_bytes: int,
-    past: Sequence[PastRun],
-    compute: Compute,
-    prepare: Callable[[virtual.Cluster], object],
-) -> list[JobTrace]:
-    async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(cluster.client()) for _ in jobs]
-        if plugin is not None:
-            await clients[0].register_plugin(plugin)
-            for run in past:
-                cluster.scheduler.plugins["slaq"].memory.runs.recall(run)
-        prepare(cluster)
-        begin = virtual.now()
-        return await asyncio.gather(
-            *(
-                _drive(client, job, policy, begin, partition_bytes, compute)
-                for client, job in zip(clients, jobs, strict=True)
-            )
-        )
-
-
 async def _drive(
-    client: Client,
-    job: EmulatedJob,
-    policy: str,
-    begin: float,
-    partition_bytes: int,
-    compute: Compute,
+    policy: str, begin: float, partition_bytes: int, client: Client, job: EmulatedJob
 ) -> JobTrace:
     """Wait for the arrival of one job, and train it."""
     trace = JobTrace(job.name, job.arrival)
     await asyncio.sleep(begin + job.arrival - virtual.now())
     async with clusters.job_block(policy, job.name, client, job.max_iter, job.kind) as block:
         if job.shape != "training":
-            futures = client.compute(batch(compute, job.name, job.shape, job.seconds))
+            futures = client.compute(batch(COMPUTE, job.name, job.shape, job.seconds))
             with client.as_current():
                 await wait(futures)
             del futures
             trace.completion = virtual.now() - begin
             return trace
-        data = load(client, compute, job.name, job.seconds.shape[1], partition_bytes)
+        data = load(client, COMPUTE, job.name, job.seconds.shape[1], partition_bytes)
         with client.as_current():
             await wait(data)
         for k, seconds in enumerate(job.seconds):
-            future = client.compute(iteration(compute, job.name, k, data, seconds))
+            future = client.compute(iteration(COMPUTE, job.name, k, data, seconds))
             await future.result()
             trace.record(virtual.now() - begin, job.loss[k])
             block.report(float(job.reports[k]))
