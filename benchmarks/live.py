@@ -3,8 +3,8 @@
 The workloads `staggered` and `burst` emulate the compute of jobs with recorded loss curves on 16
 one-thread workers; `mixed` adds batches, reductions and chains. They use the virtual clock by
 default, on which a run gives the same digits on any machine; `mixed` runs there only. In real time,
-`dask-ml` runs unmodified fits on worker processes, and `nine` runs the algorithms of the paper's
-Table 1. The policy `oracle` is max-total with the true curves.
+`nine` runs the algorithms of the paper's Table 1 on worker processes. The policy `oracle` is
+max-total with the true curves.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from benchmarks.live_jobs.emulated import make_jobs
 from dask_slaq.simulation.workload import curves as curve_files
 
 EMULATED = ("staggered", "burst", "mixed")
-REAL = ("dask-ml", "nine")
-WORKLOADS = (*EMULATED, *REAL)
+REAL = "nine"
+WORKLOADS = (*EMULATED, REAL)
 #: Length of a `--quick` run relative to a full run, and its number of jobs.
 QUICK = 0.08
 QUICK_JOBS = 6
@@ -110,18 +110,13 @@ def _run_on(clock: str) -> Callable[..., Run]:
 @click.option(
     "--workloads",
     type=results.Names("workload", WORKLOADS),
-    help=f"Workloads, comma-separated, from {', '.join(WORKLOADS)}.  [default: the first four, "
-    "or the first three with --quick]",
+    default=",".join(EMULATED),
+    show_default=True,
+    help=f"Workloads, comma-separated, from {', '.join(WORKLOADS)}.",
 )
 @results.seeds_options
 @results.curves_option
-@click.option(
-    "--noise",
-    default=0.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    help="Noise of emulated reports relative to the range of the curve; t90 uses the true curve.",
-)
+@results.noise_option
 @click.option("--epoch", default="1s", show_default=True, help="Length of the plugin's epochs.")
 @click.option("--oracle/--no-oracle", default=True, help="Run the oracle alongside max-total.")
 @click.option(
@@ -129,7 +124,7 @@ def _run_on(clock: str) -> Callable[..., Run]:
     type=click.Choice(["virtual", "real"]),
     default="virtual",
     show_default=True,
-    help="Clock of the emulated workloads; dask-ml and nine always run in real time.",
+    help="Clock of the emulated workloads; nine always runs in real time.",
 )
 @results.parallel_option
 @click.option(
@@ -141,9 +136,7 @@ def _run_on(clock: str) -> Callable[..., Run]:
     "and dispatches. Figures then differ a little from run to run.",
 )
 @click.option("--workers", default=16, show_default=True, help="Workers of emulated runs.")
-@click.option(
-    "--processes", default=2, show_default=True, help="Worker processes for dask-ml and nine."
-)
+@click.option("--processes", default=2, show_default=True, help="Worker processes for nine.")
 @click.option(
     "--jobs",
     type=click.IntRange(1),
@@ -159,7 +152,7 @@ def main(**options: Any) -> None:
     """Run jobs on a real Dask cluster under each policy, and compare the policies."""
     if options["quick"]:
         options.update(seeds=1, scale=QUICK, jobs=options["jobs"] or QUICK_JOBS)
-    workloads = options["workloads"] or (EMULATED if options["quick"] else WORKLOADS[:4])
+    workloads = options["workloads"]
     if options["clock"] == "real" and "mixed" in workloads:
         raise click.UsageError("mixed runs on the virtual clock only")
     curves = _curves(options["files"])
@@ -192,11 +185,11 @@ def _curves(files: tuple[str, ...]) -> list[curve_files.LossCurve]:
 
 
 def _runner(workload: str, curves: list[curve_files.LossCurve], options: dict[str, Any]) -> Runner:
-    if workload in REAL:
+    if workload == REAL:
         from benchmarks.live_jobs import real_fits
 
         size = {"rows": real_fits.ROWS // 20, "part": 0.3} if options["quick"] else {}
-        return real_fits.runner(options["processes"], mix=workload, epoch=options["epoch"], **size)
+        return real_fits.runner(options["processes"], epoch=options["epoch"], **size)
     shape = {key: options[key] for key in ("scale", "noise")}
     if options["jobs"]:
         shape["count"] = options["jobs"]

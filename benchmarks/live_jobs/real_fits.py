@@ -1,8 +1,7 @@
-"""Workloads `dask-ml` and `nine`: concurrent real fits on worker processes, nothing emulated.
+"""Concurrent real fits, nothing emulated: one job per algorithm of the paper's Table 1.
 
-`dask-ml` runs six unmodified estimators of dask-ml on four persisted data sets. Their partitions
-have many megabytes, so that the workers are the bottleneck. `nine` runs one job per algorithm of
-the paper's Table 1. Each driver is a thread with its own client.
+Their partitions have many megabytes, so that the workers are the bottleneck. Each driver is a
+thread with its own client.
 """
 
 from __future__ import annotations
@@ -13,98 +12,58 @@ from typing import Any
 
 import dask
 import dask.array as da
-from distributed import Client, LocalCluster, wait
+from distributed import Client, wait
 
 from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.real_time import JobThread, run_threads
-from dask_slaq.demo.fits import PARTITIONS, compile_kmeans, estimators, make_data
+from benchmarks.workloads.catalogue import CATALOGUE
+from dask_slaq.demo.fits import PARTITIONS, compile_kmeans
 
-__all__ = ["MIXES", "Fit", "nine", "publish", "runner"]
+__all__ = ["Fit", "runner"]
 
-DATA = ("classes", "amounts", "counts", "clusters")
-#: Rows per partition (25 MB).
-ROWS = 100_000
-#: Iterations of each job of `nine`.
-NINE_ITERATIONS = 12
+#: Rows per partition (25 MB), scaled by the workload's `size`, and iterations of each job.
+ROWS, ITERATIONS = 100_000, 12
 #: Seconds between arrivals, short enough that all jobs arrive before the first one ends.
 GAP = 0.3
 
 
-def nine(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
-    """Make unfitted estimators of the paper's Table 1, each with its own data. See `estimators`."""
-    from benchmarks.workloads.catalogue import CATALOGUE
-
-    iterations = max(3, round(part * NINE_ITERATIONS))
-    return {name: (name, row.estimator(iterations, seed)) for name, row in CATALOGUE.items()}
-
-
-#: Functions that make the jobs, by workload.
-MIXES = {"dask-ml": estimators, "nine": nine}
-
-
 def runner(
-    workers: int,
-    *,
-    mix: str = "dask-ml",
-    rows: int = ROWS,
-    part: float = 1.0,
-    processes: bool = True,
-    **settings: Any,
+    workers: int, *, rows: int = ROWS, part: float = 1.0, processes: bool = True, **settings: Any
 ) -> Callable[[str, int], Run]:
-    """Make a function that runs all fits of a mix under one policy for one seed.
+    """Make a function that runs a fit of each algorithm under one policy for one seed.
 
-    There are `rows` per partition, for `nine` scaled by the workload's `size`. With few rows, the
-    drivers and the scheduler are the bottleneck. Workers have one thread; in-process workers are
-    useful for trials only. `settings` are arguments of `SlaqPlugin`.
+    Each makes a `part` of its iterations. With few `rows`, the drivers and the scheduler are the
+    bottleneck. Workers have one thread; in-process workers are useful for trials only. `settings`
+    are arguments of `SlaqPlugin`.
     """
+    iterations = max(3, round(part * ITERATIONS))
 
     def run(policy: str, seed: int) -> Run:
-        models = MIXES[mix](seed, part)
-        names = sorted({data for data, _ in models.values()})
         with clusters.local_cluster(workers, processes=processes) as (cluster, client):
-            publish(client, names, seed, rows)
+            for name, row in CATALOGUE.items():
+                with client.as_current():
+                    held = dask.persist(*row.sized_data(rows, PARTITIONS, seed))
+                    wait(held)
+                client.publish_dataset(held, name=name)
             if processes:
                 client.run(compile_kmeans)
             clusters.register(client, policy, **settings)
             meter, before = clusters.meter(cluster), clusters.bytes_moved(client)
             with clusters.Lateness() as late:
-                traces = _fit_all(cluster, policy, models)
+                start = time.perf_counter() + 0.2
+                drivers = [
+                    Fit(JobTrace(name, i * GAP), policy, cluster, start, name, model)
+                    for i, (name, row) in enumerate(CATALOGUE.items())
+                    for model in [row.estimator(iterations, seed)]
+                ]
+                traces = run_threads(drivers, policy)
             moved = clusters.bytes_moved(client) - before
-            for name in names:
+            for name in CATALOGUE:
                 client.unpublish_dataset(name)
         return Run(seed, traces, moved, meter.seconds, workers, late.mean)
 
     return run
-
-
-def publish(client: Client, names: list[str], seed: int, rows: int) -> None:
-    """Persist the data sets on the workers, and publish them to all clients by name."""
-    for name in names:
-        with client.as_current():
-            held = dask.persist(*_data(name, seed, rows))
-            wait(held)
-        client.publish_dataset(held, name=name)
-
-
-def _data(name: str, seed: int, rows: int) -> tuple[da.Array, ...]:
-    """Make the arrays X and, for supervised learning, y."""
-    if name not in DATA:
-        from benchmarks.workloads.catalogue import CATALOGUE
-
-        return CATALOGUE[name].sized_data(rows, PARTITIONS, seed)
-    return make_data(name, seed, rows)
-
-
-def _fit_all(
-    cluster: LocalCluster, policy: str, models: dict[str, tuple[str, Any]]
-) -> list[JobTrace]:
-    start = time.perf_counter() + 0.2
-    drivers = [
-        Fit(JobTrace(name, i * GAP), policy, cluster, start, *models[name])
-        for i, name in enumerate(models)
-    ]
-    return run_threads(drivers, policy)
 
 
 class Fit(JobThread):

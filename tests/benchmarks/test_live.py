@@ -59,7 +59,7 @@ def test_curves_of_a_file_in_real_time_as_a_table_and_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--workloads", "calm"], "unknown workload calm: one of staggered, burst, mixed, dask-ml"),
+        (["--workloads", "calm"], "unknown workload calm: one of staggered, burst, mixed, nine"),
         (["--curves", "missing.jsonl"], "missing.jsonl: cannot be read"),
         (["--policies", ","], "give at least one name"),
         (["--clock", "slow"], "'slow' is not one of 'virtual', 'real'"),

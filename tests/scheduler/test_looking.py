@@ -30,14 +30,14 @@ async def look(plugin):
     while True:  # both runs wake at the same moments, and only one looks
         await asyncio.sleep(moments.uniform(0.01, 0.2))
         what, number = moments.choice(("status", "history", "explain", "board")), moments.random()
-        names = list(plugin.jobs.reports)
+        names = list(inside(plugin).reports)
         if not (LOOKS and names):
             continue
         if what == "board":
             answer = data.data_of(plugin.scheduler)
         else:
             about = [names[int(number * len(names))]] if what == "explain" else []
-            answer = plugin.messages.handler(what)(*about)
+            answer = inside(plugin).handler(what)(*about)
         assert answer
         seen[what] = seen.get(what, 0) + 1
 
@@ -46,7 +46,7 @@ async def main():
         await client.register_plugin(slaq.SlaqPlugin())
         plugin = cluster.scheduler.plugins["slaq"]
         cluster.scheduler.add_plugin(transitions)
-        reallocate = plugin.engine.reallocate
+        reallocate = inside(plugin).reallocate
 
         def digested(*args, **kwargs):
             changed = reallocate(*args, **kwargs)
@@ -54,7 +54,7 @@ async def main():
             grants.update(repr((virtual.now(), terms)).encode())
             return changed
 
-        plugin.engine.reallocate = digested
+        inside(plugin).reallocate = digested
         looking = asyncio.create_task(look(plugin))
         jobs = ("a", 0.5, 8), ("b", 0.9, 6), ("c", 0.7, 3)
         await asyncio.gather(*(train(client, *job) for job in jobs))
