@@ -13,6 +13,7 @@ import asyncio, hashlib, json, random, sys
 import dask_slaq as slaq
 from dask_slaq.scheduler.board import data
 from benchmarks import virtual
+from driving import inside
 
 LOOKS = sys.argv[1] == "look"
 transitions, grants = virtual.Transitions(), hashlib.sha256()
@@ -72,7 +73,7 @@ print(json.dumps(virtual.run(main, seed=3)))
 
 def begin(*arguments: str) -> subprocess.Popen[str]:
     """Three jobs on four workers, on the virtual clock, with or without looks at them."""
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", RUN, *arguments]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
