@@ -115,13 +115,7 @@ def _run_on(clock: str) -> Callable[..., Run]:
 )
 @results.seeds_options
 @results.curves_option
-@click.option(
-    "--noise",
-    default=0.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    help="Noise of emulated reports relative to the range of the curve; t90 uses the true curve.",
-)
+@results.noise_option
 @click.option("--epoch", default="1s", show_default=True, help="Length of the plugin's epochs.")
 @click.option("--oracle/--no-oracle", default=True, help="Run the oracle alongside max-total.")
 @click.option(

@@ -60,10 +60,7 @@ MAY_BE_RERUN: dict[str, str] = {
 }
 
 #: Slow tests in files that are programs, too, and run where there is no pytest.
-SLOW = {
-    "test_readme_runs",
-    "test_neither_scheduler_nor_worker_imports_what_only_users_need",
-}
+SLOW = {"test_readme_runs", "test_neither_scheduler_nor_worker_imports_what_only_users_need"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

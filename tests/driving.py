@@ -10,6 +10,7 @@ import functools
 import inspect
 import itertools
 import math
+import operator
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
@@ -26,6 +27,7 @@ from tornado.httpclient import AsyncHTTPClient
 import dask_slaq as slaq
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.scheduler.current import current_plugin
+from dask_slaq.worker import reports
 
 #: Seconds after which a test gives up waiting: tests assert behaviour, on a slow machine too.
 PATIENCE = 300
@@ -48,6 +50,120 @@ class Fixed:
     def __call__(self, snapshot: Snapshot) -> Allocation:
         of_jobs = np.array([self.jobs.get(name, (0.0, -1.0)) for name in snapshot.jobs], float)
         return Allocation(of_jobs[:, 0], of_jobs[:, 1])
+
+
+class Inside:
+    """What tests look at in the scheduler's instance of the plugin, by names of their own.
+
+    No other module of tests says where in the plugin it is.
+    """
+
+    PARTS: ClassVar[dict[str, str]] = {
+        # Jobs, by name
+        "jobs": "engine.jobs",  # what decisions know of each: iteration, loss, weight, share, use
+        "grants": "engine.grants",  # what the last decision gave
+        "reallocate": "engine.reallocate",  # the decision of an epoch
+        "policy": "engine.policy",
+        "forecaster": "engine.forecaster",
+        "report": "engine.report",  # what a loss that came is told to
+        "open": "jobs.open",
+        "runs": "jobs.runs",  # whether a job is open
+        "admission": "jobs.admission",  # who waits to begin
+        "record": "jobs.record",  # of history
+        "reports": "jobs.reports",  # open ones, and how many losses have come
+        "queued": "jobs.queued",  # those that wait to begin
+        "ended": "jobs.ended",
+        "epochs": "jobs.epochs",  # their history
+        "owners": "jobs.owner",
+        "worth_of": "jobs.worth_of",
+        "pause": "jobs.pause",
+        # Owners
+        "clients": "jobs.owners",  # whose each client is
+        "terms": "engine.owners",  # shares and limits
+        "accounts": "jobs.accounts",
+        "budgets": "jobs.budgets",
+        "proofs": "identity._secrets",  # clients by the secret that they were told
+        "dropped": "messages._dropped._held",  # messages of which the log is still to tell
+        # Tasks
+        "pools": "pools.pools",  # ready, running and all tasks of each job, and its workers
+        "pool_of": "pools.tracker.pool_of",  # by key
+        "migrating": "pools.tracker.migrating",  # models between two workers
+        "excused": "pools.tracker.control.excused",  # deaths of workers that do not count
+        "tracker": "pools.tracker",
+        "control": "pools.control",  # what changes tasks
+        "patch": "pools.patch",  # of the scheduler's methods
+        "hold": "pools.hold",
+        "dispatch": "pools.dispatch",  # one round of sending
+        "slots_changed": "pools.slots_changed",  # of a worker
+        "is_held": "pools.tracker.is_held",
+        "restricts": "pools.control.has",  # whether a task carries a restriction of ours
+        "bindings": "pools.bindings",  # what was sent where, and why
+        "limits": "pools.limits",
+        "set_limits": "pools.set_limits",
+        "holds": "pools.holds_or_releases",
+        "tick": "pools.tick",  # the watchdog's look, after so many seconds: how many it has freed
+        "check": "pools.check",  # the laws of the pools
+        "left_over": "pools.left_over",
+        # Searches, by name
+        "searches": "searches.running",
+        "kept": "searches.kept",  # those whose client has gone
+        "states": "searches.states.names",  # where states of models are, by their key
+        "quotas": "searches.quotas",  # memory of workers for models
+        # Memory, workers, and what answers
+        "store": "memory.store",
+        "past_runs": "memory.runs",
+        "memory_error": "memory.broken",
+        "speeds": "speeds",
+        "scaler": "by_worth.scaler",
+        "advise": "by_worth.advise",
+        "draining": "by_worth.draining",
+        "scaling_error": "scaling.failed",
+        "is_running": "timer.is_running",  # the timer of epochs
+        "drop_shown": "shown.drop",  # what is shown is made anew
+        "status": "messages.status",
+        "handler": "messages.handler",
+    }
+
+    def __init__(self, plugin: slaq.SlaqPlugin) -> None:
+        vars(self)["plugin"] = plugin
+
+    def _place_of(self, name: str) -> tuple[Any, str]:
+        if name not in self.PARTS:
+            raise AttributeError(f"tests have no name {name!r} for a part of the plugin")
+        owner, _, attribute = self.PARTS[name].rpartition(".")
+        return operator.attrgetter(owner)(self.plugin) if owner else self.plugin, attribute
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(*self._place_of(name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Put something in the place of a part: a function that counts, or breaks."""
+        setattr(*self._place_of(name), value)
+
+    def __delattr__(self, name: str) -> None:
+        """Take away what was put in the place of a part."""
+        delattr(*self._place_of(name))
+
+    def job(self, name: str) -> Any:
+        """What decisions know of a job."""
+        return self.jobs[name]
+
+    def pool(self, job: str) -> Any:
+        """The tasks of a job, and the workers that it was granted."""
+        return self.pools[job]
+
+    def search(self, name: str) -> Any:
+        """A search that runs."""
+        return self.searches[name]
+
+    def trials(self, search: str) -> Any:
+        """The models of a search that runs."""
+        return self.search(search).trials
+
+
+def inside(plugin: slaq.SlaqPlugin) -> Inside:
+    """The inside of the plugin, of its instance on a scheduler."""
+    return Inside(plugin)
 
 
 async def start_plugin(client: Client, scheduler: Scheduler, **settings: Any) -> slaq.SlaqPlugin:
@@ -99,7 +215,7 @@ def with_plugin(
             plugin = await start_plugin(c, s, **settings)
             await test(c, s, plugin, *workers, **given)
             assert may_fail or plugin.failed is None
-            await until(lambda: not plugin.jobs.reports, 20)
+            await until(lambda: not inside(plugin).reports, 20)
             assert_nothing_left(s, plugin)
 
         signature = inspect.signature(test)
@@ -125,7 +241,7 @@ def on_virtual_clock(
         async with cluster, cluster.client() as client:
             plugin = await start_plugin(client, cluster.scheduler, **{"epoch": "1s", **settings})
             result = await scenario(client, cluster, plugin)
-            plugin.pools.check()
+            inside(plugin).check()
             assert plugin.failed is None
             return result
 
@@ -335,17 +451,17 @@ def another_client(scheduler: Scheduler) -> Client:
 async def report_epochs(plugin: slaq.SlaqPlugin, job: Any, losses: Iterable[float]) -> None:
     """Report losses, and let an epoch pass after each."""
     for loss in losses:
-        before = plugin.jobs.reports[job.name]
+        before = inside(plugin).reports[job.name]
         job.report(loss)
-        await until(lambda before=before: plugin.jobs.reports[job.name] > before)
+        await until(lambda before=before: inside(plugin).reports[job.name] > before)
         plugin.run_once()
 
 
 async def used_in(plugin: slaq.SlaqPlugin, seconds: float) -> dict[str, float]:
     """Return the core-seconds that each owner uses in so many seconds from now on."""
-    before = {owner: usage.core_seconds for owner, usage in plugin.jobs.accounts.totals.items()}
+    before = {owner: usage.core_seconds for owner, usage in inside(plugin).accounts.totals.items()}
     await asyncio.sleep(seconds)
-    usage = plugin.jobs.accounts.totals
+    usage = inside(plugin).accounts.totals
     return {o: usage.of(o).core_seconds - before.get(o, 0.0) for o, _ in usage.items()}
 
 
@@ -363,6 +479,24 @@ async def alerts_of(client: Client, scheduler: Scheduler) -> list[dict[str, Any]
     return seen
 
 
+def asked_to_stop(job: Any) -> bool:
+    """Whether a job of a client was told to stop: its next report raises."""
+    return job._asked_to_stop
+
+
+def warn_again() -> None:
+    """Let workers of this process say once more what they say once."""
+    reports._warned.clear()
+
+
+def forget_shown() -> None:
+    """Let the pages of the board be made anew, rather than be those of a moment ago."""
+    from dask_slaq.scheduler.board import data, search_data
+
+    for pages in (data, search_data):
+        pages._cache.clear()
+
+
 #: States of ready tasks that wait in a pool.
 HELD = ("queued", "no-worker")
 
@@ -376,35 +510,35 @@ async def state_of(scheduler: Scheduler, future: Any, *states: str) -> None:
 
 def assert_nothing_left(scheduler: Scheduler, plugin: slaq.SlaqPlugin) -> None:
     """No job, no task in a pool, no restriction of ours."""
-    assert plugin.pools.left_over() == []
-    assert not plugin.engine.jobs
-    assert not plugin.timer.is_running()
+    assert inside(plugin).left_over() == []
+    assert not inside(plugin).jobs
+    assert not inside(plugin).is_running()
     assert restricted_by_us(scheduler, plugin) == []
 
 
 def restricted_by_us(scheduler: Scheduler, plugin: slaq.SlaqPlugin) -> list[Any]:
     """Tasks that carry a restriction of the plugin's."""
-    return [ts for ts in scheduler.tasks.values() if plugin.pools.control.has(ts)]
+    return [ts for ts in scheduler.tasks.values() if inside(plugin).restricts(ts)]
 
 
 def ready(plugin: slaq.SlaqPlugin, job: str) -> int:
     """The number of tasks of a job that wait for a slot."""
-    return len(plugin.pools.pools[job].ready)
+    return len(inside(plugin).pool(job).ready)
 
 
 def running(plugin: slaq.SlaqPlugin, job: str) -> int:
     """The number of tasks of a job that were sent through slots and compute."""
-    return len(plugin.pools.pools[job].running)
+    return len(inside(plugin).pool(job).running)
 
 
 def served(plugin: slaq.SlaqPlugin) -> list[str]:
     """The jobs of the tasks that were sent to workers, in this order."""
-    return [binding.job for binding in plugin.pools.bindings]
+    return [binding.job for binding in inside(plugin).bindings]
 
 
 def reasons(plugin: slaq.SlaqPlugin) -> dict[Any, str]:
     """Why each task was last sent to its worker, by key."""
-    return {binding.key: binding.reason for binding in plugin.pools.bindings}
+    return {binding.key: binding.reason for binding in inside(plugin).bindings}
 
 
 @dataclass

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import ClassVar
 
-from driving import until
+from driving import inside, until
 
 import dask_slaq as slaq
 
@@ -89,7 +89,7 @@ async def begin(client, plugin, model=train):
     """A search of which some models have states and wait: the plugin's record, and futures."""
     async with slaq.search("grid", client=client, steps=STEPS):
         futures = client.map(model, range(9), pure=False)
-    search = plugin.searches.running["grid"]
+    search = inside(plugin).search("grid")
     await until(lambda: sum(bool(t.checkpoint.reports) for t in search.trials.alive.values()) >= 4)
     return search, futures
 
@@ -98,4 +98,4 @@ async def let_some_leave(client, plugin, worker) -> None:
     """Pause the search, and retire a worker: what leaves it goes nowhere."""
     await slaq.pause("grid", client=client)
     await client.retire_workers([worker.address])
-    await until(lambda: plugin.pools.tracker.migrating)
+    await until(lambda: inside(plugin).migrating)

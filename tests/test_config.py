@@ -93,9 +93,7 @@ def test_values_that_are_not_allowed_are_refused(name, value):
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [
-        ({"limits": {"database": 0}}, "whole and from 1 to 1000000, not 'database' to 0"),
-    ],
+    [({"limits": {"database": 0}}, "whole and from 1 to 1000000, not 'database' to 0")],
     ids=str,
 )
 def test_limits_and_alerts_that_are_not_allowed_are_refused(given, words):

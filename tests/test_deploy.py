@@ -125,7 +125,7 @@ def test_workflows_run_phases_of_the_script_on_the_pythons_we_name():
     matrix = read(workflows / "tests.yaml")["jobs"]["phase"]["strategy"]["matrix"]
     nightly = read(workflows / "nightly.yaml")["jobs"]["phase"]["strategy"]["matrix"]["include"]
     at_night = {each["phase"] for each in nightly}
-    assert at_night == {"main", "uvloop", "free", "slow"}
+    assert at_night == {"main", "uvloop", "free", "slow", "coverage"}
     by_day = {*matrix["phase"], *(each["phase"] for each in matrix["include"])}
     assert by_day == phases - at_night
     project = pyproject()["project"]

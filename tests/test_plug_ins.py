@@ -11,6 +11,7 @@ import dask
 import pytest
 import tomllib
 from distributed.utils_test import captured_logger, gen_cluster
+from driving import inside
 
 import dask_slaq as slaq
 from dask_slaq import plug_ins
@@ -203,7 +204,7 @@ async def test_clients_name_no_code_for_the_scheduler(c, s, plugin, a, b):
             await slaq.set_policy(name, client=c)
     with pytest.raises(UnknownPolicy):
         await slaq.set_policy("quickest", client=c)
-    assert plugin.engine.policy.name == "fair"
+    assert inside(plugin).policy.name == "fair"
 
 
 @pytest.mark.usefixtures("installed")
@@ -215,7 +216,7 @@ async def test_names_that_packages_add_may_be_set_by_clients(c, s, plugin, a, b)
         first.report(1.0)
         assert await c.submit(abs, -1) == 1
         plugin.run_once()
-        assert sum(plugin.engine.grants[n].share for n in ("first", "second")) == 3
+        assert sum(inside(plugin).grants[n].share for n in ("first", "second")) == 3
 
 
 @pytest.mark.slow
@@ -268,7 +269,7 @@ def test_what_cannot_be_loaded_is_one_line_and_the_default(text, why):
 async def test_a_predictor_of_somebody_else(c, s, plugin, a, b):
     async with slaq.job("first", client=c) as first, slaq.job("second", client=c):
         await report_epochs(plugin, first, (4.0, 2.0, 1.0))
-        assert plugin.engine.forecaster.forecast(["first"]).reduction[0, 1] == 0.5
+        assert inside(plugin).forecaster.forecast(["first"]).reduction[0, 1] == 0.5
 
 
 @pytest.mark.usefixtures("installed")
@@ -279,7 +280,7 @@ async def test_a_predictor_that_breaks_is_replaced_by_the_default(c, s, a, b, na
     with captured_logger("dask_slaq.plug_ins") as log:
         async with slaq.job("first", client=c) as first, slaq.job("second", client=c):
             await report_epochs(plugin, first, (4.0, 2.0, 1.0))
-            assert plugin.engine.forecaster.forecast(["first"]).n_reports.tolist() == [3]
+            assert inside(plugin).forecaster.forecast(["first"]).n_reports.tolist() == [3]
     assert f"broken_plug_in:{name} broke: " in log.getvalue()
     assert log.getvalue().count("\n") == 1 and plugin.failed is None
 

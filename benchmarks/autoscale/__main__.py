@@ -9,7 +9,6 @@ completion within 5 %), or the fastest one if none is. All have the plugin.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +18,7 @@ import click
 from benchmarks import virtual
 from benchmarks.autoscale.lists import LISTS, QUICK
 from benchmarks.autoscale.running import Way, run
-from benchmarks.common.results import Names, cell, give, json_option, table
+from benchmarks.common.results import Names, cell, give, json_option, processes_option, table
 
 #: Sizes and settings of which the best one counts.
 FIXED = [Way("fixed", n) for n in (1, 2, 4, 6, 8, 12)]
@@ -36,7 +35,7 @@ EQUAL = 1.05
 @click.command(help=__doc__)
 @click.option("--lists", type=Names("list", LISTS), help="Lists, comma-separated; all by default.")
 @click.option("--seed", default=0, show_default=True)
-@click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
+@processes_option
 @click.option("--quick", is_flag=True, help="One list, and one size and setting of each way.")
 @click.option("--worth", multiple=True, type=float, help="Also with this worth of an hour.")
 @virtual.latency_option

@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks import virtual
 from benchmarks.autoscale.elastic import Elastic
 from benchmarks.autoscale.lists import LISTS, THREADS, Person
+from benchmarks.common.model import train
 
 __all__ = ["MAXIMUM", "PRICE", "START_UP", "Way", "model", "run"]
 
@@ -179,31 +180,8 @@ async def _search(
 
 
 async def model(key: str, run: str, number: int, steps: int, seconds: float) -> int:
-    """Train a model of a search; where no thread can wait, it waits as a coroutine."""
-    from distributed import get_worker
-    from distributed.worker_state_machine import SecedeEvent
-
-    from dask_slaq.core.trials import TrialEvent
-    from dask_slaq.worker.trial_agent import agent_of
-    from dask_slaq.worker.trial_slot import SlotState
-
-    worker = get_worker()
-    agent, seceded = agent_of(worker), False
-    for step in range(steps):
-        await asyncio.sleep(seconds)
-        slot = agent.report(key, run, None, number % 7 + math.exp(-0.2 * step))
-        if not agent.must_wait(slot):
-            agent.send(slot, TrialEvent.REPORTS)
-            continue
-        if not seceded:
-            event = SecedeEvent(key=key, compute_duration=seconds, stimulus_id=f"model-{key}")
-            worker.handle_stimulus(event)
-        seceded, slot.state = True, SlotState.STOPS
-        agent.send(slot, TrialEvent.WAITS)
-        while agent.must_wait(slot) and not agent.is_cancelled(slot):
-            await asyncio.sleep(0.2)
-        slot.state = SlotState.TRAINS
-        agent.send(slot, TrialEvent.GOES, 0.1)
+    """Train a model of a search."""
+    await train(key, run, [number % 7 + math.exp(-0.2 * step) for step in range(steps)], seconds)
     return number
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections import Counter
@@ -15,14 +14,14 @@ import click
 from benchmarks.chaos.rounds import FAULTS_PER_ROUND
 from benchmarks.chaos.verdict import KEYS, Verdict, judge_seed, smallest
 from benchmarks.common.ledger import Ledger, ledger_option
-from benchmarks.common.results import give, json_option
+from benchmarks.common.results import give, json_option, processes_option
 from benchmarks.virtual import latency_option, pool
 
 
 @click.command()
 @click.option("--faults", default=5000, show_default=True, type=click.IntRange(1))
 @click.option("--seed", default=0, show_default=True, help="Seed of the first round.")
-@click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
+@processes_option
 @click.option("--quick", is_flag=True, help="Inject 100 faults.")
 @click.option("--shrink", is_flag=True, help="Print a small round for each that is broken.")
 @ledger_option

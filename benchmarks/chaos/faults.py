@@ -21,6 +21,7 @@ from benchmarks import virtual
 from benchmarks.chaos.outcome import Deliberate
 from benchmarks.chaos.rounds import Fault
 from benchmarks.chaos.stage import CANCELLED, Stage
+from benchmarks.common.model import train
 from benchmarks.never_worse.probe import compute, who_of
 from dask_slaq.scheduler.hooks import ENTRIES
 from dask_slaq.scheduler.pools.scheduler_patch import OVERRIDDEN
@@ -118,35 +119,14 @@ async def model_kills_worker(fault: Fault, stage: Stage) -> None:
 
 
 async def _train(key: str, run: str, number: int, kill: Any) -> int:
-    """Train a model on the virtual clock, where no thread can wait: it waits as a coroutine."""
-    from distributed import get_worker
-    from distributed.worker_state_machine import SecedeEvent
+    """Train a model, which may kill its worker in the midst of it."""
 
-    from dask_slaq.core.trials import TrialEvent
-    from dask_slaq.worker.trial_agent import agent_of
-    from dask_slaq.worker.trial_slot import SlotState
-
-    worker = get_worker()
-    agent, seceded = agent_of(worker), False
-    for step in range(8):
-        await asyncio.sleep(0.05)
+    async def before(worker: Any, step: int) -> None:
         if kill is not None and step == 4:
             await kill.value(worker)
-        slot = agent.report(key, run, None, number + 1 / (step + 1))
-        if not agent.must_wait(slot):
-            agent.send(slot, TrialEvent.REPORTS)
-            continue
-        if not seceded:
-            stimulus = f"chaos-{key}"
-            worker.handle_stimulus(
-                SecedeEvent(key=key, compute_duration=0.05, stimulus_id=stimulus)
-            )
-        seceded, slot.state = True, SlotState.STOPS
-        agent.send(slot, TrialEvent.WAITS)
-        while agent.must_wait(slot) and not agent.is_cancelled(slot):
-            await asyncio.sleep(0.02)
-        slot.state = SlotState.TRAINS
-        agent.send(slot, TrialEvent.GOES, 0.1)
+
+    losses = [number + 1 / (step + 1) for step in range(8)]
+    await train(key, run, losses, 0.05, 0.02, before)
     return number
 
 

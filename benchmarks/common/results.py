@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
-__all__ = ["Names", "cell", "curves_option", "give", "json_option", "parallel_option",
-           "seeds_options", "table"]  # fmt: skip
+__all__ = ["Names", "cell", "curves_option", "give", "json_option", "noise_option",
+           "parallel_option", "processes_option", "seeds_options", "table"]  # fmt: skip
 
 json_option = click.option(
     "--json", "output", help="Write JSON to this file, or - for standard output."
@@ -21,6 +22,14 @@ curves_option = click.option(
 parallel_option = click.option(
     "--parallel", type=click.IntRange(1), show_default="one per core",
     help="Number of concurrent runs on the virtual clock, each in a process of its own.",
+)  # fmt: skip
+
+processes_option = click.option(
+    "--processes", default=os.cpu_count() or 1, type=click.IntRange(1), help="By default all cores."
+)
+noise_option = click.option(
+    "--noise", default=0.0, show_default=True, type=click.FloatRange(0),
+    help="Noise of reports relative to the range of the curve; t90 uses the true curve.",
 )  # fmt: skip
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-import os
 import signal
 import sys
 from collections.abc import Mapping
@@ -32,7 +31,7 @@ import click
 
 from benchmarks import virtual
 from benchmarks.common.metrics import Run, summarize
-from benchmarks.common.results import Names, give, json_option
+from benchmarks.common.results import Names, give, json_option, processes_option
 from benchmarks.fits import real
 from benchmarks.fits.real import Setting
 from benchmarks.fits.recording import HALVES, others, record
@@ -77,7 +76,7 @@ def figures(runs: list[Run]) -> dict[str, float | None]:
     show_default=True,
     help="Virtual seconds per CPU second of the scheduler.",
 )
-@click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
+@processes_option
 @click.option("--quick", is_flag=True, help="Six fits, one seed, two policies.")
 @click.option("--record", "target", help="Record real fits to this file, and run nothing.")
 @click.option("--others", "is_others", is_flag=True, help="Record the other fits.")

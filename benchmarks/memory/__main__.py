@@ -12,7 +12,14 @@ from typing import Any
 import click
 
 from benchmarks import virtual
-from benchmarks.common.results import give, json_option, parallel_option, seeds_options
+from benchmarks.common.results import (
+    curves_option,
+    give,
+    json_option,
+    noise_option,
+    parallel_option,
+    seeds_options,
+)
 from benchmarks.memory import errors, running
 from benchmarks.memory.jobs import repeated_jobs
 from benchmarks.memory.kinds import KnownKind, from_files, trained
@@ -28,20 +35,8 @@ LISTS = 6
 
 @click.command()
 @seeds_options
-@click.option(
-    "--curves",
-    "files",
-    multiple=True,
-    help="File of JSON lines with id, loss and repo, model or algorithm (repeatable).  "
-    "[default: curves are trained]",
-)
-@click.option(
-    "--noise",
-    default=0.0,
-    show_default=True,
-    type=click.FloatRange(0),
-    help="Noise of reports relative to the range of the curve.",
-)
+@curves_option
+@noise_option
 @parallel_option
 @click.option(
     "--forecasts-only", is_flag=True, help="Only the errors of forecasts, without running jobs."

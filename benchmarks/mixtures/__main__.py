@@ -7,7 +7,6 @@ All figures are ratios to plain Dask, so below 1 is better.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import click
 
 from benchmarks import virtual
-from benchmarks.common.results import Names, cell, give, json_option, table
+from benchmarks.common.results import Names, cell, give, json_option, processes_option, table
 from benchmarks.mixtures.figures import compare, measure
 from benchmarks.mixtures.lists import FRESH, LISTS, QUICK
 
@@ -33,7 +32,7 @@ POLICIES = ["fair", "max-total", "first-to-target"]
     help="Policies, comma-separated.",
 )  # fmt: skip
 @click.option("--seed", default=0, show_default=True)
-@click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
+@processes_option
 @click.option("--quick", is_flag=True, help="Three lists and the default policy only.")
 @virtual.latency_option
 @json_option

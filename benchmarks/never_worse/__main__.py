@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ import click
 
 from benchmarks import virtual
 from benchmarks.common.ledger import Ledger, ledger_option
-from benchmarks.common.results import Names, give, json_option, table
+from benchmarks.common.results import Names, give, json_option, processes_option, table
 from benchmarks.never_worse.laws import Finding, compare, smallest, summary
 from benchmarks.never_worse.situations import SITUATIONS, measure
 
@@ -34,7 +33,7 @@ FIRST = ("1 results", "1 left over")
     help="Bytes per second that a worker sends; infinite by default. With a finite bandwidth, look "
     "at the means: in a single run, the placement of large data is a matter of luck.",
 )
-@click.option("--processes", default=os.cpu_count() or 1, type=click.IntRange(1))
+@processes_option
 @click.option("--shrink", is_flag=True, help="Print a small scenario for each law that is broken.")
 @ledger_option
 @click.option("--quick", is_flag=True, help="Run 20 scenarios only, or situations at half size.")

@@ -18,7 +18,7 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.common.results import Names, give, json_option
+from benchmarks.common.results import Names, give, json_option, table
 from benchmarks.search_policies.grids import Grid, read_grids
 from benchmarks.search_policies.replay import Event, Forecasts, Replay
 from benchmarks.search_policies.rivals import RIVALS, run
@@ -156,11 +156,7 @@ def mean(result: dict[str, dict[str, dict[str, float | None]]]) -> dict[str, Any
 
 
 def _table(name: str, found: dict[str, dict[str, float | None]]) -> str:
-    lines = [f"{name:<18}" + "".join(f"{key:>10}" for key in FIGURES)]
-    for policy, row in found.items():
-        cells = ["-" if row[key] is None else f"{row[key]:.2f}" for key in FIGURES]
-        lines.append(f"{policy:<18}" + "".join(f"{cell:>10}" for cell in cells))
-    return "\n".join(lines)
+    return table([name, *FIGURES], [[policy, *row.values()] for policy, row in found.items()])
 
 
 @click.command()

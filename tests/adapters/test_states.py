@@ -11,7 +11,7 @@ from adapters.libraries import Lightgbm, Xgboost
 from distributed import Client, LocalCluster
 from distributed.core import Status
 from distributed.utils_test import poll_for
-from driving import PATIENCE, until, with_plugin
+from driving import PATIENCE, inside, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
@@ -175,7 +175,7 @@ def test_models_go_on_on_another_worker(train):
         MADE.clear()
         async with slaq.search("models", client=c, steps=ROUNDS) as search:
             futures = c.map(train, RATES, pure=False)
-        trials = plugin.searches.running["models"].trials
+        trials = inside(plugin).trials("models")
         await until(lambda: sum(t.checkpoint.reports > 3 for t in trials.alive.values()) >= 2)
         a.status = Status.paused
         results = await c.gather(futures)
@@ -292,7 +292,7 @@ async def test_a_training_that_is_configured_otherwise_begins_anew(c, s, plugin,
     pytest.importorskip("xgboost")
     async with slaq.search("models", client=c, steps=ROUNDS):
         futures = c.map(drawn, RATES, pure=False)
-    trials = plugin.searches.running["models"].trials
+    trials = inside(plugin).trials("models")
     await until(lambda: sum(t.checkpoint.reports > 3 for t in trials.alive.values()) >= 2)
     a.status = Status.paused
     for history in await c.gather(futures):
@@ -320,7 +320,7 @@ async def test_optunas_trials_move_if_they_were_asked_for_where_they_are_submitt
     study = optuna.create_study(pruner=slaq.optuna.Pruner())
     async with slaq.search("study", client=c, steps=ROUNDS):
         futures = c.map(of_optuna, [study.ask() for _ in RATES], pure=False)
-    trials = plugin.searches.running["study"].trials
+    trials = inside(plugin).trials("study")
     await until(lambda: sum(t.checkpoint.reports > 3 for t in trials.alive.values()) >= 2)
     a.status = Status.paused
     for number, (_, numbers) in enumerate(await c.gather(futures)):

@@ -12,7 +12,7 @@ from dask_ml.model_selection import HyperbandSearchCV, IncrementalSearchCV
 from dask_ml.wrappers import Incremental
 from distributed import Event
 from distributed.utils_test import poll_for
-from driving import PATIENCE
+from driving import PATIENCE, asked_to_stop
 from joblib import Parallel, delayed, parallel_config
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import SGDClassifier
@@ -47,7 +47,7 @@ def stopped_after(client, reports=AFTER):
                 thread.start()
                 if threading.get_ident() != in_loop._thread_id:
                     thread.join()
-                    poll_for(lambda: job._asked_to_stop, PATIENCE)
+                    poll_for(lambda: asked_to_stop(job), PATIENCE)
             job.report(loss)
 
         with slaq.instrument(report):
@@ -166,7 +166,7 @@ def test_without_a_model_so_far_the_fit_raises(cluster, rows, monkeypatch):
 
 def stop_and_hear(client, job):
     slaq.stop(job.name, client=client)
-    poll_for(lambda: job._asked_to_stop, PATIENCE)
+    poll_for(lambda: asked_to_stop(job), PATIENCE)
 
 
 class Held(ClassifierMixin, BaseEstimator):

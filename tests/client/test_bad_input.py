@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from distributed.utils_test import captured_logger, inc
-from driving import another_client, in_job, until, with_plugin
+from driving import another_client, in_job, inside, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import (
@@ -43,7 +43,7 @@ async def test_a_loss_that_is_no_number_is_refused(c, s, plugin, a):
                 job.report(loss)
             assert repr(loss) in str(error.value)
         assert job.iteration == 1
-        await until(lambda: plugin.engine.jobs["b"].iteration == 1)
+        await until(lambda: inside(plugin).job("b").iteration == 1)
         assert await in_job(c, "a").submit(inc, 1) == 2
 
 
@@ -55,8 +55,8 @@ async def test_a_loss_that_is_not_finite_is_dropped_and_its_iteration_counts(c, 
                 job.report(loss)
             n = len(DROPPED) + 2
             assert job.iteration == n
-            await until(lambda: plugin.engine.jobs["a"].iteration == n)
-            assert plugin.engine.jobs["a"].loss == 3.0
+            await until(lambda: inside(plugin).job("a").iteration == n)
+            assert inside(plugin).job("a").loss == 3.0
             assert dropped_in(plugin) == 0
     assert log.getvalue().count("was dropped: only its iteration counts") == 1
 
@@ -75,13 +75,13 @@ async def test_steps_are_iterations(c, s, plugin, a):
                 with pytest.raises(InvalidSetting, match="step must be a whole number"):
                     job.report(0.01, wrong)
             assert job.iteration == 53
-            await until(lambda: plugin.engine.jobs["a"].iteration == 53)
-            assert plugin.jobs.reports["a"] == 8
+            await until(lambda: inside(plugin).job("a").iteration == 53)
+            assert inside(plugin).reports["a"] == 8
             for bad in (-5, 2**60, "7", None, [1], True, math.nan, 0):
                 message = {"op": "slaq-report", "job": "a", "loss": 0.01, "step": bad}
                 c._send_to_scheduler(message)
-            await until(lambda: plugin.jobs.reports["a"] == 16)
-            assert plugin.engine.jobs["a"].iteration == 61
+            await until(lambda: inside(plugin).reports["a"] == 16)
+            assert inside(plugin).job("a").iteration == 61
     assert log.getvalue().count("a step was not above the last one") == 1
 
 
@@ -109,9 +109,9 @@ async def test_a_duplicate_name_is_refused_and_the_first_job_goes_on(c, s, plugi
                 for client in (c, other):
                     with pytest.raises(DuplicateJob, match="a job named 'a' is running already"):
                         await slaq.job("a", client=client).__aenter__()
-            assert plugin.engine.jobs["a"].weight == 2.0
+            assert inside(plugin).job("a").weight == 2.0
             job.report(0.5)
-            await until(lambda: plugin.engine.jobs["a"].iteration == 2)
+            await until(lambda: inside(plugin).job("a").iteration == 2)
         async with slaq.job("a", client=other):
             pass
 
@@ -143,7 +143,7 @@ def test_without_a_client_every_call_says_so():
 
 def dropped_in(plugin):
     """Messages that were dropped, those that had a line in the log included."""
-    held = plugin.messages._dropped._held
+    held = inside(plugin).dropped
     return len(held) + sum(count for count, _ in held.values())
 
 
@@ -163,7 +163,7 @@ async def test_dropped_messages_do_not_hold_up_the_end_of_the_job(c, s, plugin, 
     ):  # not only for two seconds
         await asyncio.wait_for(block(), 20)
     assert dropped_in(plugin) == 3
-    assert not plugin.jobs.reports
+    assert not inside(plugin).reports
 
 
 @with_plugin([1])

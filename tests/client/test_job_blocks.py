@@ -8,7 +8,7 @@ import dask
 import pytest
 from distributed import Client
 from distributed.utils_test import captured_logger, inc
-from driving import assert_nothing_left, until, where
+from driving import assert_nothing_left, inside, until, where
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import SlaqError, UnknownJob
@@ -26,7 +26,7 @@ def plugin(client: Client) -> Iterator[slaq.SlaqPlugin]:
     plugin = scheduler.plugins["slaq"]
     yield plugin
     assert plugin.failed is None
-    client.sync(until, lambda: not plugin.pools.pools)
+    client.sync(until, lambda: not inside(plugin).pools)
     assert_nothing_left(scheduler, plugin)
 
 
@@ -44,18 +44,18 @@ def test_a_thread_started_in_a_block_reports_by_the_job(client, plugin):
         thread = threading.Thread(target=work, args=(job,))
         thread.start()
         thread.join()
-        client.sync(until, lambda: plugin.engine.jobs["a"].iteration == 1)
+        client.sync(until, lambda: inside(plugin).job("a").iteration == 1)
     assert len(errors) == 1 and "job.report" in errors[0]
 
 
 def test_a_block_that_ends_at_once_keeps_its_reports(client, plugin):
     reported = []
-    report = plugin.engine.report
-    plugin.engine.report = lambda job, loss, *at: (reported.append(loss), report(job, loss, *at))
+    report = inside(plugin).report
+    inside(plugin).report = lambda job, loss, *at: (reported.append(loss), report(job, loss, *at))
     with slaq.job("a") as job:
         for k in range(100):
             job.report(float(k))
-    del plugin.engine.report
+    del inside(plugin).report
     assert reported == [float(k) for k in range(100)]
 
 
@@ -65,7 +65,7 @@ def test_a_report_does_not_wait_for_the_scheduler(client, plugin):
         client.cluster.scheduler.loop.add_callback(release.wait, 30)
         for k in range(1000):
             job.report(1.0 / (k + 1))  # the scheduler's loop stands still all the while
-        assert plugin.engine.jobs["a"].iteration == 0
+        assert inside(plugin).job("a").iteration == 0
         release.set()
     assert job.iteration == 1000
 
@@ -102,7 +102,7 @@ def test_after_a_block_was_left_in_another_thread_its_own_goes_on_without_it(cli
     job = slaq.job("a")
     with captured_logger("dask_slaq", propagate=False):
         contextvars.copy_context().run(enter_leave_elsewhere_and_compute, client, job)
-    assert {b.job for b in plugin.pools.bindings if b.key == "later"} == {"b"}
+    assert {b.job for b in inside(plugin).bindings if b.key == "later"} == {"b"}
 
 
 def enter_leave_elsewhere_and_compute(client, job):
@@ -119,7 +119,7 @@ def test_a_block_entered_twice_is_refused(client, plugin):
         with pytest.raises(SlaqError, match="twice"), job:
             pass
         job.report(1.0)
-        assert "a" in plugin.engine.jobs
+        assert "a" in inside(plugin).jobs
 
 
 def test_blocks_nest_and_the_inner_one_counts(client, plugin):
@@ -129,7 +129,7 @@ def test_blocks_nest_and_the_inner_one_counts(client, plugin):
             assert client.submit(where, key="nested").result()
         slaq.report(2.0)
         assert (outer.iteration, inner.iteration) == (1, 1)
-    assert {b.job for b in plugin.pools.bindings if b.key == "nested"} == {"inner"}
+    assert {b.job for b in inside(plugin).bindings if b.key == "nested"} == {"inner"}
     assert dask.get_annotations() == {}
 
 
@@ -144,6 +144,6 @@ def test_the_block_leaves_no_annotation_or_client_behind(client, plugin):
 def test_a_job_uses_the_client_it_is_given(client, plugin):
     with Client(client.cluster, set_as_default=False) as other:
         with slaq.job("a", client=other):
-            assert plugin.pools.pools["a"].client == other.id
+            assert inside(plugin).pool("a").client == other.id
             assert dask.delayed(inc)(1).compute() == 2  # through the job's client
-        assert plugin.pools.pools == {}
+        assert inside(plugin).pools == {}

@@ -11,6 +11,7 @@ from driving import (
     assert_nothing_left,
     gen_cluster,
     in_job,
+    inside,
     jobs,
     until,
     where,
@@ -33,11 +34,11 @@ async def test_jobs_of_an_asynchronous_client(c, s, plugin, a, b):
             return job.iteration
 
     assert await asyncio.gather(*map(drive, "abc")) == [2, 2, 2]
-    assert {binding.job for binding in plugin.pools.bindings} == set("abc")
+    assert {binding.job for binding in inside(plugin).bindings} == set("abc")
     assert_nothing_left(s, plugin)
     with pytest.raises(SlaqError, match="async with"), slaq.job("d", client=c):
         pass
-    assert not plugin.engine.jobs
+    assert not inside(plugin).jobs
 
 
 @with_plugin([1, 1], epoch="1h", policy="max-total")
@@ -61,7 +62,7 @@ async def test_status_tells_every_job(c, s, plugin, a, b):
     async with jobs(c, "a", "b") as (job, _):
         for loss in (4.0, 2.0, 1.0):
             job.report(loss)
-        await until(lambda: plugin.engine.jobs["a"].iteration == 3)
+        await until(lambda: inside(plugin).job("a").iteration == 3)
         await in_job(c, "a").submit(inc, 1)
         plugin.run_once()
         status = await slaq.status(c)
@@ -83,7 +84,7 @@ async def test_status_tells_every_job(c, s, plugin, a, b):
 @with_plugin([1, 1], policy="max-total")
 async def test_history_is_what_the_status_was_read_in_pieces(c, s, plugin, a, b):
     asked, told = [], []
-    plain = plugin.jobs.epochs.read
+    plain = inside(plugin).epochs.read
 
     def read(*args):
         asked.append(args)
@@ -95,11 +96,11 @@ async def test_history_is_what_the_status_was_read_in_pieces(c, s, plugin, a, b)
             one.report(1.0 / (k + 1))
             if k % 3:
                 two.report(0.5**k)
-            await until(lambda k=k: plugin.jobs.reports["a"] == k + 1)
+            await until(lambda k=k: inside(plugin).reports["a"] == k + 1)
             plugin.run_once()
             told.append(status_of_jobs(plugin.jobs))
         with mock.patch("dask_slaq.core.jobs.history.PIECE", 200):
-            plugin.jobs.epochs.read = read
+            inside(plugin).epochs.read = read
             history = await slaq.history(c)
     assert len(asked) >= 6
     rows = history.isel(epoch=slice(-len(told) - 1, -1))
@@ -126,7 +127,7 @@ async def test_a_client_closed_in_the_block_ends_it_quietly(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with slaq.job("a", client=other):
             await other.close()
-    await until(lambda: not plugin.engine.jobs)
+    await until(lambda: not inside(plugin).jobs)
     assert log.getvalue() == ""
 
 

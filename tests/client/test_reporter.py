@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from distributed import Event
-from driving import PATIENCE, gen_cluster, start_plugin
+from driving import PATIENCE, gen_cluster, inside, start_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import NonFiniteLoss, SlaqError, StopTraining, UnknownJob
@@ -25,7 +25,7 @@ async def test_losses_arrive_before_the_result(c, s, a, b):
         assert await c.submit(train, job.reporter(), 10) == 10
         assert job.iteration == 10
         assert await c.submit(train, job.reporter(), 5, pure=False) == 5
-        while plugin.jobs.reports["a"] < 15:
+        while inside(plugin).reports["a"] < 15:
             await asyncio.sleep(0.01)
         assert job.iteration == 15
 

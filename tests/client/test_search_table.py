@@ -8,7 +8,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import Event, wait
-from driving import until, with_plugin
+from driving import inside, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.client import Trial
@@ -139,21 +139,21 @@ async def test_best_needs_a_model_that_is_done(c, s, plugin, a):
 async def test_settings_change_while_it_runs(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=5) as search:
         await search.set(prune=True, steps=40, max_waiting=3, goal="all", weight=2)
-        settings = plugin.searches.running["grid"].trials.settings
+        settings = inside(plugin).trials("grid").settings
         assert (settings.prune, settings.steps, settings.max_waiting, settings.goal) == (
             *(True, 40, 3),
             "all",
         )
-        assert plugin.engine.jobs["grid"].weight == 2
+        assert inside(plugin).job("grid").weight == 2
         with pytest.raises(InvalidSetting, match="goal must be one of"):
             await search.set(weight=3, goal="worst")
         with pytest.raises(ValueError, match="changes nothing: None"):
             await search.set(prune=None)
-        assert plugin.engine.jobs["grid"].weight == 2  # nothing was changed
+        assert inside(plugin).job("grid").weight == 2  # nothing was changed
         await search.set(prune=False)  # a model that is pruned makes fewer steps
         futures = c.map(train, GRID, epochs=6)
         await wait(futures)
-        await until(lambda: plugin.engine.jobs["grid"].max_iter == 160)
+        await until(lambda: inside(plugin).job("grid").max_iter == 160)
         async with slaq.job("a", client=c) as job:
             request = slaq.client.request(
                 c, "slaq_steer", job=job.name, what="set", by="", prune=True

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from distributed import Event
-from driving import let_end, until, with_plugin
+from driving import inside, let_end, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
@@ -94,7 +94,7 @@ async def test_a_loss_that_no_report_has_is_told_while_models_train(c, s, plugin
 
     async with slaq.search("grid", metric="typo", client=c) as search:
         future, why = c.submit(train), "no report has 'typo'; they have: 'loss', 'accuracy'"
-        await until(lambda: plugin.searches.running["grid"].lacks)
+        await until(lambda: inside(plugin).search("grid").lacks)
         assert [row["error"] for row in await search.trials()] == [why]
         assert why in (await slaq.explain("grid", client=c))["text"]
         await let_end(c, future)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from distributed import Client
 from distributed.utils_test import captured_logger, inc
-from driving import until, with_plugin
+from driving import inside, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import UnknownJob
@@ -130,19 +130,19 @@ def test_what_a_block_computes_that_another_job_has_submitted_is_not_meant(clust
 @with_plugin([1, 1])
 async def test_coroutines_of_one_client_are_not_meant(c, s, plugin, a, b):
     with captured_logger(LOGGER, logging.WARNING) as log:
-        inside, leave = asyncio.Event(), asyncio.Event()
+        entered, leave = asyncio.Event(), asyncio.Event()
 
         async def job():
             async with slaq.job("a", client=c):
-                inside.set()
+                entered.set()
                 await leave.wait()
 
         task = asyncio.create_task(job())
-        await inside.wait()
+        await entered.wait()
         assert await c.submit(inc, 1) == 2
         leave.set()
         await task
-        await until(lambda: not plugin.jobs.reports)
+        await until(lambda: not inside(plugin).reports)
         assert log.getvalue() == ""
 
 
@@ -164,4 +164,4 @@ def test_reports_of_several_threads_all_count(cluster, monkeypatch):
         assert len(set(mailboxes)) == 1
         monkeypatch.undo()
     plugin = plugin_of(cluster)
-    assert [row["iteration"] for row in plugin.jobs.ended] == [16]
+    assert [row["iteration"] for row in inside(plugin).ended] == [16]

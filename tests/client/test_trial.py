@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from driving import until, with_plugin
+from driving import inside, until, with_plugin
 
 import dask_slaq as slaq
 
@@ -46,7 +46,7 @@ async def test_stopped_models_are_results(c, s, plugin, a):
 
     async with slaq.search("grid", client=c):
         future = c.submit(endless, 1)
-        await until(lambda: any(s.trials.alive for s in plugin.searches.running.values()))
+        await until(lambda: any(s.trials.alive for s in inside(plugin).searches.values()))
         await slaq.stop("grid", client=c)
         result = await future
     assert result.why == "stopped" and result.step >= 1 and result.loss > 1

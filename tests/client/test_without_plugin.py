@@ -65,12 +65,7 @@ def test_a_target_stops_a_job_without_the_plugin(client):
 
 def test_what_cannot_do_without_the_plugin_says_so(client):
     with slaq.job("a") as job:
-        for query in (
-            slaq.status,
-            slaq.history,
-            slaq.client.bindings,
-            lambda: slaq.explain("a"),
-        ):
+        for query in (slaq.status, slaq.history, slaq.client.bindings, lambda: slaq.explain("a")):
             with pytest.raises(NoPlugin, match="does not run SlaqPlugin: register it by"):
                 query()
         with pytest.raises(NoPlugin):

@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 from training import train
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.errors import (
-    DuplicateJob,
-    InvalidSetting,
-    NonFiniteLoss,
-    UnknownJob,
-)
+from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
 from dask_slaq.core.policies import POLICIES
 
 WORKERS = {"w0": 2, "w1": 2, "w2": 4}

@@ -5,15 +5,7 @@ import pytest
 
 from dask_slaq.client.queries import dataset
 from dask_slaq.core.jobs import history as module
-from dask_slaq.core.jobs.history import (
-    MOST_BYTES,
-    OVERHEAD,
-    PIECE,
-    ROW,
-    VARIABLES,
-    Epochs,
-    threads,
-)
+from dask_slaq.core.jobs.history import MOST_BYTES, OVERHEAD, PIECE, ROW, VARIABLES, Epochs, threads
 
 
 def values(*shares: float, **more) -> dict:

@@ -15,6 +15,7 @@ from driving import (
     compute_seconds,
     gen_cluster,
     in_job,
+    inside,
     jobs,
     let_end,
     map_in_each,
@@ -74,8 +75,8 @@ async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
     plugin = await start_plugin(c, s, memory=str(path))
 
     def used_in_file():
-        plugin.jobs.accounts.tick()  # as every few seconds: what a killed scheduler had written
-        assert plugin.memory.store.flush()
+        inside(plugin).accounts.tick()  # as every few seconds: what a killed scheduler had written
+        assert inside(plugin).store.flush()
         return sum(usage.core_seconds for usage in read_usage(path).values())
 
     plain = await begun(s, c.submit(wait_for, "plain", key="plain", workers=a.address))
@@ -100,7 +101,7 @@ async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
     assert total(await slaq.usage(client=c)) == as_dask(s)
     # By heartbeats a task may begin some milliseconds sooner, and the file's counters never fall.
     assert math.isclose(used_in_file(), compute_seconds(s), rel_tol=0.01, abs_tol=0.05)
-    assert not plugin.jobs.accounts.ahead
+    assert not inside(plugin).accounts.ahead
 
 
 @pytest.mark.parametrize("how", ["secede", "worker_client"])
@@ -117,7 +118,7 @@ async def test_a_task_that_gave_up_its_thread_counts_until_it_ends(c, s, plugin,
         await until(lambda: s.tasks["leave"] in ws.long_running)
         for worker in (a, b):
             await worker.heartbeat()
-        plugin.jobs.accounts.tick()  # it counts while it runs, too, and once
+        inside(plugin).accounts.tick()  # it counts while it runs, too, and once
         await future
     found = by(await slaq.usage(client=c), "owner")
     assert found["ann"]["core_seconds"] == pytest.approx(compute_seconds(s), rel=0.02)
@@ -164,10 +165,10 @@ def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
         assert found["note"] is None and found["file"] == path and found["since"] is None
         assert math.isclose(total(found), sum(seconds), rel_tol=0.01)
         assert total(found, "jobs") == len(seconds)
-        counters = plugin.jobs.accounts.counters
+        counters = inside(plugin).accounts.counters
         await until(lambda: counters() and counters()["ann"].jobs == len(seconds))
         assert math.isclose(counters()["ann"].core_seconds, total(found), rel_tol=1e-6)
-        days = core_seconds_by_day(plugin.jobs.accounts)
+        days = core_seconds_by_day(inside(plugin).accounts)
         assert math.isclose(sum(days.values()), total(found), rel_tol=1e-6)
         assert (await slaq.status(c))["owners"]["ann"]["finished_jobs"] == len(seconds)
 
@@ -179,18 +180,18 @@ def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
 async def test_a_file_that_cannot_be_written_costs_its_usage_nothing(c, s, a, b, tmp_path):
     with captured_logger("dask_slaq"):
         plugin = await start_plugin(c, s, memory=str(tmp_path))
-        await until(lambda: plugin.memory.store.failed is not None)
+        await until(lambda: inside(plugin).store.failed is not None)
     await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
-    plugin.jobs.accounts.tick()
+    inside(plugin).accounts.tick()
     found = await slaq.usage(client=c)
     assert total(found) == as_dask(s)
     assert "cannot be used" in found["note"] and found["since"] is not None
-    assert sum(u.core_seconds for u in plugin.jobs.accounts.counters().values()) > 0
+    assert sum(u.core_seconds for u in inside(plugin).accounts.counters().values()) > 0
 
 
 @with_plugin([1, 1])
 async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, plugin, a, b):
-    plugin.jobs.accounts._owner_of = lambda client: 1 / 0
+    inside(plugin).accounts._owner_of = lambda client: 1 / 0
     with captured_logger("dask_slaq") as log:
         assert await c.gather(c.map(inc, range(10))) == list(range(1, 11))
         async with slaq.job("a", client=c) as job:
@@ -204,7 +205,7 @@ async def test_a_mistake_of_the_accounts_costs_one_line_and_no_task(c, s, plugin
 async def test_steps_of_a_graph_are_charged_to_its_client_whatever_their_names(c, s, plugin, a, b):
     async with Client(s.address, asynchronous=True) as other:
         for client, owner in ((c, "ann"), (other, "bob")):
-            plugin.jobs.owners.introduce(client.id, owner)
+            inside(plugin).clients.introduce(client.id, owner)
             for _ in range(3):
                 step = dask.delayed(time.sleep)(0.02)
                 for _ in range(3):
@@ -214,7 +215,7 @@ async def test_steps_of_a_graph_are_charged_to_its_client_whatever_their_names(c
     assert found.keys() == {"ann", "bob"}
     for owner in found:
         assert found[owner]["core_seconds"] == pytest.approx(compute_seconds(s) / 2, rel=0.4)
-    assert not plugin.jobs.accounts._clients
+    assert not inside(plugin).accounts._clients
 
 
 @with_plugin([1, 1])
@@ -238,7 +239,7 @@ def test_an_owner_that_used_much_before_the_restart_yields_within_the_promise(tm
         store.close()
 
         async def scenario(client, cluster, plugin):
-            accounts = plugin.jobs.accounts
+            accounts = inside(plugin).accounts
             await until(lambda: accounts.loaded)
             of_ann, of_bob = jobs(client, "a", owner="ann"), jobs(client, "b", owner="bob")
             async with of_ann as (a,), of_bob as (b,):

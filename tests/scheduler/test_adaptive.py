@@ -1,6 +1,7 @@
 """Adaptive clusters: only usable tasks ask for workers, and a job's data keeps its workers."""
 
 import pytest
+from driving import inside
 
 from tests.driving import (
     HELD,
@@ -19,10 +20,10 @@ from tests.driving import (
 @with_plugin([1], ahead=0)
 async def test_a_paused_job_asks_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a"):
-        plugin.jobs.pause("a", True)
+        inside(plugin).pause("a", True)
         futures = await held_tasks(c, plugin, "a", 30, run=0)
         assert s.adaptive_target(target_duration=1) <= 1
-        plugin.jobs.pause("a", False)
+        inside(plugin).pause("a", False)
         assert s.handlers["adaptive_target"](target_duration=1) > 5
         await let_end(c, futures)
 
@@ -31,7 +32,7 @@ async def test_a_paused_job_asks_for_no_workers(c, s, plugin, a):
 async def test_tasks_above_a_strict_cap_ask_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a", max_share=2):
         futures = in_job(c, "a").map(wait_for, ["go"] * 30, pure=False)
-        await until(lambda: len(plugin.pools.pools["a"].ready) >= 28)
+        await until(lambda: len(inside(plugin).pool("a").ready) >= 28)
         assert s.adaptive_target(target_duration=0.1) == 2
         await let_end(c, futures)
 

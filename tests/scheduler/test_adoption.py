@@ -3,7 +3,7 @@
 import asyncio
 
 from distributed.utils_test import inc
-from driving import on_virtual
+from driving import inside, on_virtual
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -40,7 +40,7 @@ async def test_what_computes_and_what_waits_for_it_is_adopted(before, cluster, p
     await asyncio.sleep(0.15)
     async with cluster.client() as a, slaq.job("a", client=a):
         await asyncio.sleep(0.01)
-        pool = plugin.pools.pools[f"other:{before.id}"]
+        pool = inside(plugin).pool(f"other:{before.id}")
         unfinished = [ts for ts in scheduler.tasks.values() if ts.state != "memory"]
         assert set(pool.unfinished) == set(unfinished)
         computing = [ts for ts in unfinished if ts.state == "processing"]
@@ -49,7 +49,7 @@ async def test_what_computes_and_what_waits_for_it_is_adopted(before, cluster, p
         total = sum(await before.gather(sums))
     del sums
     await asyncio.sleep(1)
-    assert (total, plugin.pools.left_over()) == (sum(range(40)), [])
+    assert (total, inside(plugin).left_over()) == (sum(range(40)), [])
 
 
 @on_virtual([2, 2])
@@ -59,10 +59,10 @@ async def test_nothing_is_adopted_after_the_last_job_has_ended(before, cluster, 
     async with cluster.client() as a, slaq.job("a", client=a):
         pass
     await asyncio.sleep(0.5)
-    assert not plugin.pools.pools and not plugin.pools.tracker.pool_of
+    assert not inside(plugin).pools and not inside(plugin).pool_of
     assert len(cluster.scheduler.queued) > 1500  # Dask's own again
     await before.cancel(futures)
-    assert plugin.pools.left_over() == []
+    assert inside(plugin).left_over() == []
 
 
 @on_virtual([2])
@@ -73,7 +73,7 @@ async def test_a_graph_of_many_paths_is_adopted_in_a_walk_over_its_tasks(before,
         layer = [before.submit(max, layer, pure=False) for _ in range(2)]
     async with cluster.client() as a, slaq.job("a", client=a):
         await asyncio.sleep(0.05)
-        pool = plugin.pools.pools[f"other:{before.id}"]
+        pool = inside(plugin).pool(f"other:{before.id}")
         assert len(pool.tasks) == len(cluster.scheduler.tasks) == 82
         found = await before.gather(layer)
     assert found == [1, 1]

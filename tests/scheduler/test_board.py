@@ -11,8 +11,10 @@ import pytest
 from distributed.http.scheduler import missing_bokeh
 from distributed.utils_test import captured_logger, inc
 from driving import (
+    forget_shown,
     gen_cluster,
     in_job,
+    inside,
     jobs,
     let_end,
     page_of,
@@ -45,7 +47,7 @@ PLOTS = ("loss", "threads", "shares", "usage", "jobs", "task-stream")
 
 def newest(scheduler):
     """The data of the board, computed anew."""
-    data_module._cache.clear()
+    forget_shown()
     return data_of(scheduler)
 
 
@@ -148,8 +150,8 @@ async def shown_after_a_beat(plugin, worker):
     """The core-seconds of the first job that are shown after a heartbeat of its worker."""
     await worker.heartbeat()
     plugin.run_once()
-    plugin.jobs.record()
-    return table(plugin.jobs.epochs, 600)[2]["core_seconds"][0, -1]
+    inside(plugin).record()
+    return table(inside(plugin).epochs, 600)[2]["core_seconds"][0, -1]
 
 
 @with_plugin([2], scheduler_kwargs=PAGES)
@@ -160,10 +162,10 @@ async def test_threads_count_tasks_that_still_run(c, s, plugin, a):
 
         seen = [await shown_after_a_beat(plugin, a) for _ in range(4)]
         assert seen == sorted(set(seen))
-        assert plugin.engine.jobs["a"].attained == 0
+        assert inside(plugin).job("a").attained == 0
         await let_end(c, tasks)
         later = await shown_after_a_beat(plugin, a)
-        assert later == pytest.approx(plugin.engine.jobs["a"].attained)
+        assert later == pytest.approx(inside(plugin).job("a").attained)
 
 
 @with_plugin([2], scheduler_kwargs=PAGES)
@@ -175,13 +177,13 @@ async def test_threads_do_not_count_models_that_wait_in_their_report(c, s, plugi
 
     async with slaq.search("grid", client=c) as search:
         futures = c.map(train, range(2), pure=False)
-        running = plugin.searches.running["grid"]
+        running = inside(plugin).search("grid")
         await until(lambda: len(running.trials.alive) == 2)
         await search.pause()
         await until(lambda: running.trials.waiting == 2)
         for _ in range(3):
             shown = await shown_after_a_beat(plugin, a)
-            assert shown == pytest.approx(plugin.engine.jobs["grid"].attained)
+            assert shown == pytest.approx(inside(plugin).job("grid").attained)
         await c.cancel(futures)
 
 
@@ -273,7 +275,7 @@ async def test_usage_per_day_is_stacked_by_owner_and_bounded(c, s, plugin, a):
     plot = pages.UsagePlot(s)
     plot.update()
     assert not data_of(s).usage["top"] and not plot.root.legend.visible
-    today, spent = int(time.time() // DAY), plugin.jobs.accounts.spent
+    today, spent = int(time.time() // DAY), inside(plugin).accounts.spent
     for day, owner, seconds in ((today, "ann", 3.0), (today, "bob", 6.0), (today - 1, "ann", 2.0)):
         spent.add(day, owner, seconds)
     usage = newest(s).usage

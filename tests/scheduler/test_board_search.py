@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 from distributed import Event
-from driving import let_end, page_of, until, with_plugin
+from driving import forget_shown, inside, let_end, page_of, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.trials import STATE_COLORS, SearchSettings
@@ -14,7 +14,6 @@ from dask_slaq.core.trials import STATE_COLORS, SearchSettings
 pytest.importorskip("bokeh", reason="bokeh is not installed")
 from bokeh.document import Document
 
-from dask_slaq.scheduler.board import data as board_data
 from dask_slaq.scheduler.board import search_data
 from dask_slaq.scheduler.board.pages import Note
 from dask_slaq.scheduler.board.search_page import SearchPage, search_page
@@ -33,7 +32,7 @@ def train(params, hold=None):
 
 
 def newest(scheduler, name):
-    search_data._cache.clear()
+    forget_shown()
     return search_data.search_data_of(scheduler, name)
 
 
@@ -44,7 +43,7 @@ async def test_states_curves_parameters_and_the_table(c, s, plugin, a):
         futures = search.map(train, grid)
         held = c.submit(train, {"rate": 5.0, "kind": "held"}, "go")
         await until(lambda: all(future.done() for future in futures))
-        alive = plugin.searches.running["grid"].trials.alive
+        alive = inside(plugin).trials("grid").alive
         await until(lambda: held.key in alive and alive[held.key].params)
         await until(lambda: "training" in newest(s, "grid").threads["state"])
         found = newest(s, "grid")
@@ -115,7 +114,7 @@ async def test_the_page_is_served_and_linked(c, s, plugin, a):
     assert len(page.sources["curves"].data["x"]) == 3
     names = [column.field for column in page.table.columns]
     assert names[:3] == ["rank", "state", "loss"] and "params rate" in names
-    board_data._cache.clear()
+    forget_shown()
     assert '<a href="slaq-search?name=a%26b">a&amp;b</a>' in Note(s).root.text
     doc = Document()
     search_page(s, {"prefix": "/"}, doc)

@@ -14,6 +14,7 @@ from driving import (
     compute_seconds,
     gen_cluster,
     in_job,
+    inside,
     jobs,
     let_end,
     on_virtual,
@@ -39,20 +40,20 @@ def budget(seconds, over="spare", **more):
 
 def spend(plugin, owner, seconds):
     """Have an owner have used some core-seconds today."""
-    plugin.jobs.accounts.spent.add(int(time.time() // DAY), owner, seconds)
-    plugin.jobs.accounts.tick()
+    inside(plugin).accounts.spent.add(int(time.time() // DAY), owner, seconds)
+    inside(plugin).accounts.tick()
 
 
 def seconds_used(plugin, owner):
-    plugin.jobs.accounts.tick()
-    return plugin.jobs.budgets.of(owner).used * 3600
+    inside(plugin).accounts.tick()
+    return inside(plugin).budgets.of(owner).used * 3600
 
 
 @pytest.mark.parametrize("who", ["a job", "a search", "outside of jobs"])
 @on_virtual([2, 2], owners={"ann": budget(60.0), "bob": {}})
 async def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(client, cluster, plugin, who):
     """It has used all of it, and then comes bob, who can use half of the threads, and then all."""
-    got, totals = {}, plugin.jobs.accounts.totals
+    got, totals = {}, inside(plugin).accounts.totals
 
     async def measure():
         await asyncio.sleep(20)
@@ -62,11 +63,11 @@ async def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(client, cl
                 for _ in range(times):
                     await client.gather(in_job(client, "his").map(work, [0.5] * width, pure=False))
                     job.report(1.0)
-                after = plugin.jobs.accounts.totals
+                after = inside(plugin).accounts.totals
                 got[phase] = [after.of(o).core_seconds - before[o] for o in ("ann", "bob")]
 
     async with Client(cluster.scheduler.address, asynchronous=True) as other:
-        plugin.jobs.owners.introduce(other.id, "ann")
+        inside(plugin).clients.introduce(other.id, "ann")
         if who == "outside of jobs":
             futures = other.map(work, [0.5] * 300, pure=False)
         elif who == "a search":
@@ -100,7 +101,7 @@ async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, 
         future = c.submit(inc, 4, pure=False)
         await until(lambda: ready(plugin, "second") == 1)
         plugin.run_once()
-        assert ready(plugin, "second") == 1 and plugin.jobs.queued == {"second"}
+        assert ready(plugin, "second") == 1 and inside(plugin).queued == {"second"}
         found = await slaq.explain("second", client=c)
         said = r"waits: ann has used (\S+) of (\S+) core-hours of the last 30 days"
         used, most = map(float, re.fullmatch(said, found["reason"]).groups())
@@ -112,7 +113,7 @@ async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, 
         assert owners["ann@lab"]["spare"] and owners["ann@lab"]["core_hours_left"] == 0.0
         await slaq.set_owner("ann", core_hours=1.0, client=c)
         assert await future == 5
-        assert plugin.engine.owners.of("ann").over == "wait"
+        assert inside(plugin).terms.of("ann").over == "wait"
     (told,) = [alert["message"] for alert in alerts if alert["event"] == "budget"]
     assert told.endswith("new jobs wait, and its jobs run on what nobody else wants")
 
@@ -121,7 +122,7 @@ async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, 
 async def test_four_fifths_of_a_budget_are_an_alert_and_operators_change_it(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     await c.gather(c.map(time.sleep, [0.09] * 10, pure=False))  # outside of any job
-    plugin.jobs.owners.introduce(c.id, "eve")
+    inside(plugin).clients.introduce(c.id, "eve")
     spend(plugin, "ann@desk", 0.85)
     await until(lambda: any(alert["event"] == "budget" for alert in alerts))
     (told,) = [alert for alert in alerts if alert["event"] == "budget"]
@@ -131,7 +132,7 @@ async def test_four_fifths_of_a_budget_are_an_alert_and_operators_change_it(c, s
     with pytest.raises(InvalidSetting, match="period of owner 'ann' must be a number of days"):
         await c.scheduler.slaq_owner(owner="ann", by="root", period="1h")
     await c.scheduler.slaq_owner(owner="ann", by="root", core_hours=9.0, over="wait")
-    terms = plugin.engine.owners.of("ann@desk")
+    terms = inside(plugin).terms.of("ann@desk")
     assert (terms.core_hours, terms.period, terms.over) == (9.0, 30 * DAY, "wait")
 
 
@@ -143,16 +144,16 @@ def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
         owners = {"ann": budget(0.5, "wait"), "bob": budget(1e6)}
         plugin = await start_plugin(c, s, memory=path, owners=owners)
         waits = sum(seconds) >= 0.5
-        await until(lambda: plugin.jobs.accounts.loaded)
+        await until(lambda: inside(plugin).accounts.loaded)
         async with slaq.job("a", client=c, owner="ann@desk"):
-            assert ("a" in plugin.jobs.queued) or not waits
-        plugin.jobs.owners.introduce(c.id, "ann@lab")
+            assert ("a" in inside(plugin).queued) or not waits
+        inside(plugin).clients.introduce(c.id, "ann@lab")
         await c.gather(c.map(time.sleep, [0.05] * 6, pure=False))  # outside of jobs
         seconds.append(compute_seconds(s))
         assert seconds_used(plugin, "ann") == pytest.approx(sum(seconds), rel=0.01)
-        assert plugin.jobs.budgets.of("bob").used == 0.0
+        assert inside(plugin).budgets.of("bob").used == 0.0
         async with slaq.job("b", client=c, owner="ann"):
-            assert plugin.jobs.queued == ({"b"} if sum(seconds) >= 0.5 else set())
+            assert inside(plugin).queued == ({"b"} if sum(seconds) >= 0.5 else set())
 
     for _ in range(3):
         life()
@@ -168,10 +169,10 @@ async def test_usage_of_days_before_the_period_does_not_count(c, s, a, b, tmp_pa
     store.close()
 
     plugin = await start_plugin(c, s, memory=path, owners={"ann": budget(10.0)})
-    await until(lambda: plugin.jobs.accounts.loaded)
+    await until(lambda: inside(plugin).accounts.loaded)
     for days, seconds in ((30, 3.0), (31, 7.0), (365, 15.0), (1, 1.0)):
         await slaq.set_owner("ann", period=f"{days}d", client=c)
-        assert plugin.jobs.budgets.of("ann").used * 3600 == pytest.approx(seconds)
+        assert inside(plugin).budgets.of("ann").used * 3600 == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("over", ["wait", "spare"])
@@ -191,7 +192,7 @@ async def test_no_task_runs_before_usage_is_read(c, s, a, b, over, tmp_path, mon
         names = ("hers", "his", "eves")
         futures = {name: in_job(c, name).submit(inc, 1, pure=False) for name in names}
         assert await futures["eves"] == 2
-        assert plugin.jobs.queued == {"hers", "his"}
+        assert inside(plugin).queued == {"hers", "his"}
         assert (await slaq.explain("hers", client=c))["reason"] == "waits: usage is being read"
         assert ready(plugin, "hers") == ready(plugin, "his") == 1
         read.set()
@@ -199,7 +200,7 @@ async def test_no_task_runs_before_usage_is_read(c, s, a, b, over, tmp_path, mon
         if over == "spare":
             assert await futures["hers"] == 2
         else:
-            assert plugin.jobs.queued == {"hers"} and ready(plugin, "hers") == 1
+            assert inside(plugin).queued == {"hers"} and ready(plugin, "hers") == 1
 
 
 @with_plugin([1, 1], owners={"ann": budget(0.2, "wait"), "default": {}}, ahead=0)
@@ -207,35 +208,35 @@ async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
     """By other machines, clients, names of jobs, jobs within those of others, and no job at all."""
     async with Client(s.address, asynchronous=True) as second:
         for client, owner in ((c, "ann@desk"), (second, "ann@lab")):
-            plugin.jobs.owners.introduce(client.id, owner)
+            inside(plugin).clients.introduce(client.id, owner)
         await c.gather(c.map(time.sleep, [0.05] * 2, pure=False))  # no job at all
         await second.gather(second.map(time.sleep, [0.05] * 3, pure=False))
         assert seconds_used(plugin, "ann") == pytest.approx(compute_seconds(s), rel=0.01)
         for client, owner in ((c, "ann"), (second, "ann@lab"), (c, "ann@elsewhere")):
             async with slaq.job("new", owner=owner, client=client):
-                assert plugin.jobs.queued == {"new"}
+                assert inside(plugin).queued == {"new"}
         # A job of bob's around hers does not let it run; one of her own would have had to wait.
         async with slaq.job("of bob", owner="bob", client=c):
             async with slaq.job("within", owner="ann", client=c):
-                assert plugin.jobs.queued == {"within"}
+                assert inside(plugin).queued == {"within"}
                 async with slaq.job("more", owner="ann", client=c):
-                    assert plugin.jobs.queued == {"within", "more"}
+                    assert inside(plugin).queued == {"within", "more"}
             # Her client's tasks outside of jobs only take what bob leaves.
             future = second.submit(wait_for, "go", 2)
-            await until(lambda: f"other:{second.id}" in plugin.pools.pools)
-            assert plugin.pools.pools[f"other:{second.id}"].group.on_leftovers
+            await until(lambda: f"other:{second.id}" in inside(plugin).pools)
+            assert inside(plugin).pool(f"other:{second.id}").group.on_leftovers
             assert await let_end(c, future) == 2
         # A job with a new name and kind each time.
         for n in range(5):
             async with slaq.job(f"kind-{n}-of", owner="ann@desk", client=c):
-                assert plugin.jobs.queued == {f"kind-{n}-of"}
+                assert inside(plugin).queued == {f"kind-{n}-of"}
 
 
 @with_plugin([1, 1], owners={"ann": budget(0.1)}, ahead=0)
 async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, plugin, a, b):
     spend(plugin, "ann", 9.0)
     async with jobs(c, "of ann", owner="ann"), jobs(c, "of bob", owner="bob"):
-        pools = plugin.pools.pools  # before any decision
+        pools = inside(plugin).pools  # before any decision
         assert pools["of ann"].group.on_leftovers and not pools["of bob"].group.on_leftovers
         keys = [plugin.pools.rounds.key(pools[name]) for name in ("of bob", "of ann")]
         assert keys == sorted(keys)
@@ -248,9 +249,9 @@ async def test_nobody_waits_for_a_budget_that_can_no_longer_be_counted(c, s, plu
         future = c.submit(inc, 1, pure=False)
         await until(lambda: ready(plugin, "a") == 1)
         with captured_logger("dask_slaq") as log:
-            plugin.jobs.accounts._owner_of = lambda client: 1 / 0
+            inside(plugin).accounts._owner_of = lambda client: 1 / 0
             await c.submit(inc, 2, pure=False, key="outside", workers=a.address)
-            plugin.jobs.accounts._outside[c.id] += 1.0
-            plugin.jobs.accounts.tick()
+            inside(plugin).accounts._outside[c.id] += 1.0
+            inside(plugin).accounts.tick()
         assert await future == 2
         assert "usage is no longer counted" in log.getvalue()

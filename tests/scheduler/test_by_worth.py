@@ -9,6 +9,7 @@ import time
 import pytest
 from distributed import Event, LocalCluster
 from distributed.utils_test import poll_for
+from driving import inside
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
@@ -31,13 +32,13 @@ TERMS = {"price": 0.1, "maximum": 8, "stay": 0, "start-up": "10s"}
 
 def limit(plugin, **terms):
     """Change terms of the scaling."""
-    plugin.by_worth.scaler.terms = plugin.by_worth.scaler.terms._replace(**terms)
+    inside(plugin).scaler.terms = inside(plugin).scaler.terms._replace(**terms)
 
 
 async def submitted(client, plugin, job, n):
     """Tasks of a job, all of which have arrived, and end with the event "go"."""
     futures = in_job(client, job).map(wait_for, ["go"] * n, pure=False)
-    await until(lambda: len(plugin.pools.pools[job].unfinished) == n)
+    await until(lambda: len(inside(plugin).pool(job).unfinished) == n)
     return futures
 
 
@@ -73,11 +74,11 @@ async def test_long_work_asks_for_workers_as_many_as_it_can_use(c, s, plugin, a)
         assert found["text"].startswith("4 workers instead of 1: all ends ")
         with pytest.raises(InvalidSetting):
             await slaq.whatif(-1, client=c)
-        plugin.jobs.pause("b", True)
+        inside(plugin).pause("b", True)
         assert s.adaptive_target() == 8  # a worker that was asked for is kept for a while
-        assert plugin.by_worth.advise()["target"] <= 5
+        assert inside(plugin).advise()["target"] <= 5
         await Event("go").set()
-        plugin.jobs.pause("b", False)
+        inside(plugin).pause("b", False)
         await c.gather([*futures, *more])
 
 
@@ -90,7 +91,7 @@ async def test_the_worth_of_time_is_that_of_the_job_or_its_owner_or_team(c, s, p
         found = {}
         for owner in ("ann", "lab/ann", "lab/bob@desk"):
             async with slaq.job("a", owner=owner, client=c):
-                found[owner] = plugin.jobs.worth_of("a")
+                found[owner] = inside(plugin).worth_of("a")
         return found
 
     found = await worths()
@@ -101,21 +102,21 @@ async def test_the_worth_of_time_is_that_of_the_job_or_its_owner_or_team(c, s, p
     async with slaq.job("a", owner="lab/bob", client=c) as job:
         futures = await submitted(c, plugin, "a", 20)
         s.task_prefixes["wait_for"].duration_average = 4
-        plain = plugin.by_worth.advise()["target"]
+        plain = inside(plugin).advise()["target"]
         await job.set(worth_per_hour=500)
-        assert plain < plugin.by_worth.advise()["target"]
+        assert plain < inside(plugin).advise()["target"]
         await slaq.change("a", worth_per_hour=2, client=c)
-        assert plugin.by_worth.advise()["target"] == plain
+        assert inside(plugin).advise()["target"] == plain
         for wrong in (0, -1, "much", float("inf")):
             with pytest.raises(InvalidSetting, match="worth_per_hour"):
                 await job.set(worth_per_hour=wrong, weight=3)
             with pytest.raises(InvalidSetting, match="worth"):
                 await slaq.set_owner("ann", worth_per_hour=wrong, client=c)
-        assert plugin.jobs.engine.jobs["a"].weight == 1
+        assert inside(plugin).job("a").weight == 1
         await let_end(c, futures)
     async with slaq.search("grid", steps=3, owner="lab/bob", client=c) as search:
         await search.set(worth_per_hour=9)
-        assert plugin.jobs.worth_of("grid") == 9
+        assert inside(plugin).worth_of("grid") == 9
 
 
 @with_plugin([1, 1], scaling=TERMS, ahead=0)
@@ -125,21 +126,21 @@ async def test_a_worker_drains_before_it_is_given_back(c, s, plugin, a, b, monke
         await until(lambda: all(ws.processing for ws in s.workers.values()))
         limit(plugin, maximum=1)
         assert s.adaptive_target() == 1
-        (going,) = plugin.by_worth.draining
+        (going,) = inside(plugin).draining
         assert s.workers_to_close(target=1) == []  # it runs a task
         plugin.run_once()
         rest = in_job(c, "a").map(wait_for, ["go"] * 6, pure=False)
-        await until(lambda: len(plugin.pools.pools["a"].unfinished) == 8)
+        await until(lambda: len(inside(plugin).pool("a").unfinished) == 8)
         await let_end(c, [*first, *rest])
         ran = {next(iter(s.tasks[f.key].who_has)).address for f in rest}
         assert ran == set(s.workers) - {going}
         assert s.adaptive_target() == 1
         assert s.workers_to_close(target=1) == [going]
         plugin.run_once()
-        assert plugin.by_worth.draining == {going}
+        assert inside(plugin).draining == {going}
         monkeypatch.setattr("dask_slaq.scheduler.by_worth.PATIENCE", 0.0)
         plugin.run_once()  # nobody asks any more: the cluster is no longer adaptive
-        assert not plugin.by_worth.draining and not plugin.pools.draining
+        assert not inside(plugin).draining and not plugin.pools.draining
         del first, rest
 
 
@@ -150,7 +151,7 @@ async def give_a_pair_back(client, cluster, plugin):
     if plugin.scaling.by_worth is not None:
         limit(plugin, minimum=3, maximum=3)
         assert scheduler.adaptive_target() == 3
-        assert not plugin.by_worth.draining  # no half of a pair
+        assert not inside(plugin).draining  # no half of a pair
         limit(plugin, minimum=0, maximum=2)
     async with slaq.job("a", client=client):
         x, y = (
@@ -185,12 +186,14 @@ async def test_a_slow_worker_is_given_back_first(c, s, plugin, *workers):
             await data  # it has more data than the others
             for i in range(40):
                 for address in s.workers:
-                    plugin.speeds.observe(i % 4, "work", address, 0.4 if address == slow else 0.1)
-            plugin.speeds.learn(1.0)
+                    inside(plugin).speeds.observe(
+                        i % 4, "work", address, 0.4 if address == slow else 0.1
+                    )
+            inside(plugin).speeds.learn(1.0)
             futures = c.map(wait_for, ["go"] * 4, pure=False)
         await until(lambda: all(ws.processing for ws in s.workers.values()))
         assert s.adaptive_target() <= 3
-        assert slow in plugin.by_worth.draining
+        assert slow in inside(plugin).draining
         await let_end(c, futures)
         del data
 
@@ -203,7 +206,7 @@ async def test_a_worker_is_kept_that_a_task_needs(c, s, plugin, a, b):
         await until(lambda: all(ws.processing for ws in s.workers.values()))
         limit(plugin, maximum=1)
         s.adaptive_target()
-        assert not plugin.by_worth.draining
+        assert not inside(plugin).draining
         await let_end(c, futures)
         del futures
 
@@ -212,7 +215,7 @@ async def test_a_worker_is_kept_that_a_task_needs(c, s, plugin, a, b):
 async def test_an_error_leaves_the_number_to_dask(c, s, plugin, a, monkeypatch):
     monkeypatch.setattr(plugin.by_worth, "target", lambda: 1 / 0)
     assert s.adaptive_target() in (0, 1)  # Dask's own
-    assert plugin.scaling.failed
+    assert inside(plugin).scaling_error
 
 
 @with_plugin([1])
@@ -223,7 +226,7 @@ async def test_without_the_setting_people_are_told_worker_hours(c, s, plugin, a)
         futures = await submitted(c, plugin, "a", 5)
         s.task_prefixes["wait_for"].duration_average = 600
         assert "worker-hours" in (await slaq.whatif(5, client=c))["text"]
-        assert not plugin.by_worth.draining and plugin.scaling.by_worth is None
+        assert not inside(plugin).draining and plugin.scaling.by_worth is None
         await let_end(c, futures)
         del futures
 
@@ -295,4 +298,4 @@ def test_a_cluster_breathes_with_its_work(make):
             del futures
         wait(lambda: not scheduler.workers)
         plugin = scheduler.plugins["slaq"]
-        assert plugin.failed is None and not plugin.scaling.failed
+        assert plugin.failed is None and not inside(plugin).scaling_error

@@ -21,6 +21,7 @@ from driving import (
     gen_cluster,
     held_tasks,
     in_job,
+    inside,
     jobs,
     let_end,
     ready,
@@ -55,7 +56,7 @@ async def test_actors_are_not_held(c, s, plugin, a, b):
         busy = await held_tasks(c, plugin, "b", 4, run=2)
         counters = in_job(c, "a").map(lambda _: Counter(), range(2), actor=True, pure=False)
         await until(lambda: all(ts.state not in HELD for ts in s.tasks.values() if ts.actor))
-        assert not plugin.pools.pools["a"].ready
+        assert not inside(plugin).pool("a").ready
         await Event("go").set()
         for counter in await c.gather(counters):
             assert await counter.add() == 1
@@ -77,13 +78,13 @@ async def test_a_gang_of_pinned_tasks_is_not_broken_up(c, s, a, b, lend):
     async with jobs(c, "a", "b"):
         plugin.run_once()
         busy = in_job(c, "b").map(wait_for, ["go"] * 6, pure=False)
-        await until(lambda: plugin.pools.pools["b"].ready)
+        await until(lambda: inside(plugin).pool("b").ready)
         ends = (("x", "y", a.address), ("y", "x", b.address))
         gang = [in_job(c, "a").submit(meet, mine, other, workers=[w]) for mine, other, w in ends]
         await begun(s, gang)
-        assert plugin.pools.pools["a"].demand == 2
+        assert inside(plugin).pool("a").demand == 2
         assert await let_end(c, gang) == [a.address, b.address]
-        assert plugin.pools.pools["a"].demand == 0
+        assert inside(plugin).pool("a").demand == 0
         await c.gather(busy)
     assert {reasons(plugin)[future.key] for future in gang} == {"passed"}
     assert_nothing_left(s, plugin)
@@ -110,7 +111,7 @@ async def test_what_a_pinned_task_made_is_used_where_it_is(c, s, plugin, a, b):
         busy = await begun(s, in_job(c, "b").submit(wait_for, "go", workers=[a.address]))
         used = in_job(c, "a").submit(unwrapped, made)
         await until(lambda: used.key in s.tasks)
-        assert plugin.pools.tick(1.0) == 0  # although the other worker is free
+        assert inside(plugin).tick(1.0) == 0  # although the other worker is free
         assert await let_end(c, used) == f"Unmovable on {a.address}"
         await busy
 
@@ -133,7 +134,7 @@ async def test_tasks_for_workers_that_are_not_there_wait_as_under_dask(c, s, plu
             future = c.submit(where, workers=absent)
             await state_of(s, future, *HELD)
             assert await c.submit(inc, 1) == 2
-        assert plugin.pools.tick(1.0) == 0
+        assert inside(plugin).tick(1.0) == 0
     assert s.tasks[future.key].state == "no-worker"
     assert s.tasks[future.key].worker_restrictions == set(absent)
 
@@ -149,7 +150,7 @@ async def test_a_job_in_a_job_needs_no_resources_of_that(c, s, plugin, a, b):
 async def test_the_job_block_annotates_the_resources(c, s, plugin, a, b):
     async with slaq.job("plain", client=c), slaq.job("gpu", client=c, resources={"GPU": 1}):
         plugin.run_once()
-        grant = plugin.engine.grants["gpu"]
+        grant = inside(plugin).grants["gpu"]
         assert set(grant.workers) <= {b.address} and grant.share <= 1
         futures = c.map(where, range(4), pure=False)
         assert set(await c.gather(futures)) == {b.address}
@@ -163,7 +164,7 @@ async def test_a_job_whose_resources_nobody_supplies_holds_up_nobody(c, s, plugi
         held = c.submit(where, key="held")
         await state_of(s, held, *HELD)
         plugin.run_once()
-        grants = plugin.engine.grants
+        grants = inside(plugin).grants
         assert (grants["gpu"].share, grants["plain"].share) == (0, 2)
         async with Worker(s.address, resources={"GPU": 1}) as w:
             assert await held == w.address
@@ -185,7 +186,7 @@ async def test_what_was_built_in_another_block_is_of_the_block_that_computes_it(
     async def owner(graph):
         future = c.compute(graph)
         await future
-        return plugin.pools.bindings[-1].job
+        return inside(plugin).bindings[-1].job
 
     async with slaq.job("around", client=c):
         async with slaq.job("built", client=c):
@@ -209,7 +210,7 @@ async def test_what_was_built_in_another_block_is_of_the_block_that_computes_it(
 async def test_an_annotation_that_is_no_name_is_of_no_job(c, s, plugin, a, job):
     async with jobs(c, "a"):
         assert await in_job(c, job).submit(inc, 1) == 2
-        assert plugin.pools.bindings[-1].job == f"other:{c.id}"
+        assert inside(plugin).bindings[-1].job == f"other:{c.id}"
 
 
 @with_plugin([1, 1], ahead=0)
@@ -258,7 +259,7 @@ async def test_fire_and_forget_tasks_run(c, s, plugin, a, b):
         fire_and_forget(in_job(c, "a").submit(lambda: Event("done").set(), key="forget"))
         await Event("done").wait()
         await until(lambda: "forget" not in s.tasks)
-        assert not plugin.pools.pools["a"].tasks
+        assert not inside(plugin).pool("a").tasks
 
 
 @pytest.mark.parametrize("reserve", [0.0, 0.75])
@@ -271,14 +272,14 @@ async def test_tasks_of_no_job_get_a_share_while_jobs_run(c, s, a, b, reserve):
         busy = in_job(c, "a").map(wait_for, ["go"] * 8, pure=False)
         with dask.annotate(slaq_job=None):
             plain = c.map(wait_for, ["go"] * 8, pure=False)
-        await until(lambda: other in plugin.pools.pools and len(s.tasks) == 16)
+        await until(lambda: other in inside(plugin).pools and len(s.tasks) == 16)
         plugin.run_once()
-        shares = [plugin.engine.grants[name].share for name in (other, "a")]
+        shares = [inside(plugin).grants[name].share for name in (other, "a")]
         assert shares == pytest.approx([3, 1] if reserve else [2, 2])
-        assert plugin.pools.holds_or_releases
+        assert inside(plugin).holds
         assert not (await slaq.status(c))["jobs"][other]["reports"]
         await let_end(c, busy + plain)
-        await until(lambda: plugin.run_once() or set(plugin.pools.pools) == {"a"})
+        await until(lambda: plugin.run_once() or set(inside(plugin).pools) == {"a"})
     assert_nothing_left(s, plugin)
 
 

@@ -12,6 +12,7 @@ from driving import (
     HELD,
     gen_cluster,
     in_job,
+    inside,
     jobs,
     let_end,
     start_plugin,
@@ -121,9 +122,9 @@ async def test_a_recorded_cluster_is_replayed_to_the_same_decisions(c, s, *worke
             await iterate(c, s, plugin, f"hold-{k}")
             one.report(1.0 / (k + 1))
             two.report(100.0 * 0.5**k)
-            await until(lambda k=k: plugin.jobs.reports == {"a": k + 1, "b": k + 1})
+            await until(lambda k=k: inside(plugin).reports == {"a": k + 1, "b": k + 1})
             if k % 3 == 0:
-                plugin.messages.status()
+                inside(plugin).status()
             plugin.run_once()
             if k == 6:
                 await one.pause()
@@ -191,7 +192,7 @@ async def test_a_job_that_begins_anew_is_replayed(c, s, a, b, tmp_path):
     async with slaq.job("net", client=c) as job:
         [job.report(1 / (k + 1)) for k in range(40)]
         job.report(1.0, step=0)
-        await until(lambda: plugin.jobs.reports == {"net": 41})
+        await until(lambda: inside(plugin).reports == {"net": 41})
         plugin.run_once()
     plugin.stop()
     events = read(path)
@@ -210,6 +211,6 @@ async def test_a_recording_that_fails_is_said_once_and_disturbs_no_job(c, s, a, 
             assert await in_job(c, "a").submit(pow, 2, 3) == 8
             await until(lambda: plugin.journal.failed)
             plugin.run_once()
-            assert plugin.messages.status()["jobs"]["a"]["iteration"] == 1
+            assert inside(plugin).status()["jobs"]["a"]["iteration"] == 1
         assert plugin.failed is None
     assert log.getvalue().count("recording to") == 1

@@ -13,6 +13,7 @@ from driving import (
     begun,
     held_tasks,
     in_job,
+    inside,
     jobs,
     let_end,
     start_plugin,
@@ -48,7 +49,7 @@ async def test_a_paused_worker_gets_nothing_until_it_resumes(c, s, plugin, a, b)
         s.handle_worker_status_change("paused", a.address, "test")
         assert set(await c.gather(in_job(c, "a").map(where, range(6), pure=False))) == {b.address}
         plugin.run_once()
-        grants = plugin.engine.grants
+        grants = inside(plugin).grants
         assert not any(a.address in grant.workers for grant in grants.values())
         with tasks_of("a"):
             busy = await begun(s, c.submit(wait_for, "go", workers=[b.address]))
@@ -66,12 +67,12 @@ async def test_jobs_outlive_a_restart_of_the_cluster(c, s, plugin):
         held = in_job(c, "a").map(inc, range(6))
         await state_of(s, held[-1], *HELD)
         await c.restart(wait_for_workers=False)
-        assert not plugin.pools.tracker.pool_of
-        assert not plugin.pools.pools["a"].tasks
+        assert not inside(plugin).pool_of
+        assert not inside(plugin).pool("a").tasks
         async with Worker(s.address), Worker(s.address):
             assert await in_job(c, "a").submit(inc, 1) == 2
             job.report(1.0)
-            await until(lambda: plugin.engine.jobs["a"].iteration == 1)
+            await until(lambda: inside(plugin).job("a").iteration == 1)
 
 
 def fail_first(counter: str) -> int:
@@ -95,8 +96,8 @@ async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, plugin, 
             await again
         await again.retry()
         assert await again == 1
-    assert [b.key for b in plugin.pools.bindings] == ["tries", "tries", "again", "again"]
-    assert "passed" not in {b.reason for b in plugin.pools.bindings}
+    assert [b.key for b in inside(plugin).bindings] == ["tries", "tries", "again", "again"]
+    assert "passed" not in {b.reason for b in inside(plugin).bindings}
 
 
 @with_plugin([1], ahead=0)
@@ -151,10 +152,10 @@ async def test_a_job_waits_for_its_client_to_connect_again(c, s, plugin, a, b):
         job = slaq.job("a", client=other)
         opening = asyncio.create_task(job.__aenter__())
         await slaq.status(c)  # what comes later is answered
-        assert not opening.done() and not plugin.jobs.reports
+        assert not opening.done() and not inside(plugin).reports
         may_connect.set()
         await opening
-        assert list(plugin.jobs.reports) == ["a"]
+        assert list(inside(plugin).reports) == ["a"]
         await job.__aexit__(None, None, None)
 
 
@@ -163,12 +164,12 @@ async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s,
     with dask.config.set({"slaq.owner": "ann", "distributed.client.preload": ["dask_slaq"]}):
         other = await another_client(s)
     async with other:
-        assert plugin.jobs.owners.of(other.id) == "ann"
+        assert inside(plugin).clients.of(other.id) == "ann"
         await c.unregister_scheduler_plugin("slaq")
         plugin = await start_plugin(c, s)  # as on a scheduler that was started again
-        assert plugin.jobs.owners.of(other.id).startswith("unknown@")
+        assert inside(plugin).clients.of(other.id).startswith("unknown@")
         other.scheduler_comm.comm.abort()
-        await until(lambda: plugin.jobs.owners.of(other.id) == "ann")
+        await until(lambda: inside(plugin).clients.of(other.id) == "ann")
 
 
 @with_plugin([1, 1], ahead=0)
@@ -184,8 +185,8 @@ async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, plugin, a,
                 job.report(1.0)  # training goes on without the scheduler
                 job.report(0.5)
             assert log.getvalue().count("no longer get through") == 1
-        await until(lambda: set(plugin.pools.pools) == {"mine"})
-        assert not {future.key for future in theirs} & set(plugin.pools.tracker.pool_of)
+        await until(lambda: set(inside(plugin).pools) == {"mine"})
+        assert not {future.key for future in theirs} & set(inside(plugin).pool_of)
         assert await let_end(c, mine) == [0, 1, 2, 3]
 
 
@@ -223,7 +224,7 @@ async def test_a_task_that_dask_failed_to_send_is_sent_again(c, s, plugin, a, mo
     async with slaq.job("a", client=c), slaq.job("b", client=c):
         await slaq.pause("a", client=c)
         held = in_job(c, "a").map(inc, range(8))
-        await until(lambda: len(plugin.pools.pools["a"].ready) == 8)
+        await until(lambda: len(inside(plugin).pool("a").ready) == 8)
         plain = s.check_idle_saturated
 
         def fails_once(*args, **kwargs):
@@ -236,4 +237,4 @@ async def test_a_task_that_dask_failed_to_send_is_sent_again(c, s, plugin, a, mo
             assert await c.gather(held) == list(range(1, 9))
         assert "failed in Dask's scheduler" in log.getvalue()
         assert "tasks may hang" not in log.getvalue()
-        plugin.pools.check()
+        inside(plugin).check()

@@ -9,6 +9,7 @@ from distributed.utils_test import inc
 from driving import (
     alerts_of,
     in_job,
+    inside,
     let_end,
     map_in_each,
     report_epochs,
@@ -39,12 +40,12 @@ async def test_a_job_that_is_good_enough_shrinks(c, s, plugin, a, b):
     good = slaq.job("a", client=c, target=0.9, target_kind="reduction")
     async with good as job, slaq.job("b", client=c):
         await report_epochs(plugin, job, [1.0 + 10 * 0.6**i for i in range(25)])
-        assert plugin.engine.jobs["a"].max_share == pytest.approx(0.1)
-        assert 1.5 < plugin.engine.jobs["a"].target < 2.5
+        assert inside(plugin).job("a").max_share == pytest.approx(0.1)
+        assert 1.5 < inside(plugin).job("a").target < 2.5
         # It goes on with what others leave.
         assert await c.gather(in_job(c, "a").map(inc, range(10))) == list(range(1, 11))
         tasks = map_in_each(c, "ab", wait_for, ["go"] * 6)
-        pool = plugin.pools.pools["a"]
+        pool = inside(plugin).pool("a")
         await until(lambda: pool.running and pool.ready)
         found = await slaq.explain("a", client=c)
         assert found["reason"].startswith("good enough: it reached its target")
@@ -57,10 +58,10 @@ async def test_a_job_that_is_good_enough_shrinks(c, s, plugin, a, b):
 async def test_what_a_training_reached_before_it_began_again_does_not_count(c, s, plugin, a, b):
     async with slaq.job("a", client=c, target=0.3, max_share=2) as job:
         await report_epochs(plugin, job, [0.01, 0.02, 0.03])  # of a learning-rate finder
-        assert plugin.engine.jobs["a"].max_share == pytest.approx(0.1)
+        assert inside(plugin).job("a").max_share == pytest.approx(0.1)
         job.report(7.0, step=0)
         await report_epochs(plugin, job, [6.0])
-        assert plugin.engine.jobs["a"].max_share == 2
+        assert inside(plugin).job("a").max_share == 2
 
 
 @with_plugin([1, 1], epoch="1h")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from dask import delayed
 from distributed import Client
-from driving import Recorder, assert_nothing_left, small_cluster, until
+from driving import Recorder, assert_nothing_left, inside, small_cluster, until
 
 import dask_slaq as slaq
 from dask_slaq.client import bindings
@@ -84,7 +84,7 @@ def both(client: Client, work: Callable[[Client, int], Any]) -> dict[int, Any]:
 
 
 def quiet(client: Client, plugin: slaq.SlaqPlugin) -> None:
-    client.sync(until, lambda: not plugin.pools.pools)
+    client.sync(until, lambda: not inside(plugin).pools)
     assert plugin.failed is None
     assert_nothing_left(client.cluster.scheduler, plugin)
     client.unregister_scheduler_plugin("slaq")

@@ -14,7 +14,7 @@ import dask
 import numpy as np
 from distributed import Worker
 from distributed.utils_test import inc
-from driving import another_client, gen_cluster, start_plugin, until
+from driving import another_client, gen_cluster, inside, start_plugin, until
 
 import dask_slaq as slaq
 from dask_slaq.core.forecast import from_past_runs
@@ -108,12 +108,12 @@ def test_what_comes_and_goes_leaves_nothing(tmp_path):
             await come_and_go(s, k)
             if k in ROUNDS:
                 await until(lambda: not s.tasks)
-                plugin.memory.store.flush()
+                inside(plugin).store.flush()
                 await asyncio.sleep(0.05)
                 from_past_runs._hypotheses.cache_clear()  # of a bounded number of tables
                 gc.collect()
                 sizes.append(reachable(plugin))
-        assert plugin.failed is None and plugin.memory.broken is None
+        assert plugin.failed is None and inside(plugin).memory_error is None
         grown = [after - before for before, after in pairwise(sizes)]
         more = {name: n for name, n in (grown[0] & grown[1]).items() if n >= GROWTH}
         assert not more, f"grown in {GROWTH} rounds, twice, by type: {more}"

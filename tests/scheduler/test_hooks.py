@@ -17,7 +17,16 @@ import pytest
 from distributed import Worker, worker_client
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.utils_test import captured_logger, inc
-from driving import PATIENCE, another_client, gen_cluster, in_job, start_plugin, until, with_plugin
+from driving import (
+    PATIENCE,
+    another_client,
+    gen_cluster,
+    in_job,
+    inside,
+    start_plugin,
+    until,
+    with_plugin,
+)
 
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
@@ -166,7 +175,7 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
     body = guard.body
 
     def fails(self, *args, **kwargs):
-        mine = self in (plugin, plugin.pools.patch, plugin.messages)
+        mine = self in (plugin, inside(plugin).patch, plugin.messages)
         if mine and part in (None, args and getattr(args[0], "__name__", None)):
             called.append(name)
             broken()
@@ -189,7 +198,7 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
                 results = await asyncio.wait_for(c.gather(futures), PATIENCE)
                 s.workers_to_close()  # asks only if some are idle
                 if called:
-                    await until(lambda: plugin.failed and not plugin.pools.holds_or_releases)
+                    await until(lambda: plugin.failed and not inside(plugin).holds)
             assert len(results) == len(futures)
             assert await c.gather(c.map(inc, range(8), pure=False)) == list(range(1, 9))
         finally:
@@ -201,8 +210,8 @@ async def test_a_hook_that_fails_leaves_the_cluster_to_dask(c, s, a, b, owner, n
         assert log.getvalue().count("dask_slaq failed;") == 1
         alerts = [event for _, event in s.get_events(ALERT_TOPIC)]
         assert [e["message"] for e in alerts if e["event"] == "fell back"] == [plugin.failed]
-    assert not plugin.timer.is_running()
-    assert not any(plugin.pools.control.has(ts) for ts in s.tasks.values())
+    assert not inside(plugin).is_running()
+    assert not any(inside(plugin).restricts(ts) for ts in s.tasks.values())
     s.validate_state()
 
 
@@ -246,7 +255,7 @@ async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part
                     with contextlib.suppress(NoPlugin):
                         await request(c, "slaq_open", name="x", run="x")
             opened = plugin.failed is None and end == "opened"
-            known = plugin.jobs.reports, plugin.engine.jobs, plugin.pools.pools
+            known = inside(plugin).reports, inside(plugin).jobs, inside(plugin).pools
             assert ["x" in some for some in known] == [opened] * 3
             if plugin.failed is not None:
                 assert plugin.failed == "ZeroDivisionError: on purpose"
@@ -255,11 +264,11 @@ async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part
                 await request(c, "slaq_open", name="x", run="y")
             await asyncio.wait_for(c.gather(futures), PATIENCE)
             await request(c, "slaq_close", name="x")
-        assert not plugin.jobs.reports
+        assert not inside(plugin).reports
     assert await c.submit(inc, 1, pure=False) == 2
     assert alive == set(s.stream_comms)
     if plugin.failed is not None:
-        await until(lambda: not plugin.pools.holds_or_releases)
+        await until(lambda: not inside(plugin).holds)
     s.validate_state()
 
 
@@ -267,12 +276,12 @@ async def test_a_part_of_a_job_that_fails_leaves_nothing_half_open(c, s, a, part
 async def test_a_request_that_fails_is_answered(c, s, plugin, a):
     with captured_logger("dask_slaq", propagate=False), captured_logger("distributed.core"):
         async with held_beside(c, plugin) as futures:
-            plugin.messages.handler = lambda asked: broken
+            inside(plugin).handler = lambda asked: broken
             for name in REQUESTS:
                 with pytest.raises((NoPlugin, ZeroDivisionError)):
                     await request(c, f"slaq_{name}")
                 assert plugin.failed is None
-            del plugin.messages.handler
+            del inside(plugin).handler
             await asyncio.wait_for(c.gather(futures), PATIENCE)
 
 
@@ -334,9 +343,9 @@ async def test_everything_that_dask_calls_is_in_the_list_and_guarded(c, s, a):
         ours = {name: each for name, each in kind.items() if name.startswith("slaq")}
         assert ours and all(each.__qualname__.startswith(made) for each in ours.values())
     attributes = set(vars(s))
-    plugin.pools.patch.install()
+    inside(plugin).patch.install()
     assert set(vars(s)) - attributes == set(OVERRIDDEN)
-    plugin.pools.patch.remove()
+    inside(plugin).patch.remove()
     assert set(vars(s)) == attributes
     await start_plugin(c, s)  # in place of the first
     now = callbacks(s)

@@ -9,7 +9,7 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 from distributed.utils_test import captured_logger, inc
-from driving import begun, gen_cluster, let_end, name_a_task, start_plugin, until, wait_for
+from driving import begun, gen_cluster, inside, let_end, name_a_task, start_plugin, until, wait_for
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
@@ -62,19 +62,19 @@ def test_the_certificate_says_who_a_client_is(security):
         job = slaq.job("a", owner="ann@desk", client=c)
         with captured_logger("dask_slaq.scheduler.owners.identity") as log:
             async with client_of("bob") as bob, client_of("carol") as carol, job:
-                assert plugin.jobs.owner["a"] == "ann"
+                assert inside(plugin).owners["a"] == "ann"
                 assert log.getvalue() == ""  # ann@desk is ann
                 for _ in range(2):
                     async with slaq.job("b", owner="carol", client=bob):
-                        assert plugin.jobs.owner["b"] == "bob"
+                        assert inside(plugin).owners["b"] == "bob"
                 told = "a client says that it is 'carol'; its connection is of bob, which counts\n"
                 assert log.getvalue() == told
                 # Another name gives bob no other budget.
                 await slaq.set_owner("bob", core_hours=1e-9, over="wait", client=carol)
-                plugin.jobs.accounts.spent.add(int(time() // DAY), "bob", 1.0)
-                plugin.jobs.accounts.tick()
+                inside(plugin).accounts.spent.add(int(time() // DAY), "bob", 1.0)
+                inside(plugin).accounts.tick()
                 async with slaq.job("b", owner="eve", client=bob):
-                    assert plugin.jobs.queued == {"b"}
+                    assert inside(plugin).queued == {"b"}
                 with dask.config.set({"slaq.owner": "carol"}):
                     with pytest.raises(NotAllowed, match="'bob' may not change the policy"):
                         await slaq.set_policy("fair", client=bob)
@@ -90,18 +90,18 @@ def test_the_certificate_says_who_a_client_is(security):
                         for op in ("slaq-report", "slaq-leave", "slaq-kind", "slaq-expect"):
                             bob._send_to_scheduler({"op": op, **message})
                     await until(log.getvalue)
-                assert plugin.jobs.reports == {"a": 0}
+                assert inside(plugin).reports == {"a": 0}
                 # Who knows the proof of a client has its certificate as well, or is refused.
-                proof = next(p for p, of in plugin.identity._secrets.items() if of.client == c.id)
+                proof = next(p for p, of in inside(plugin).proofs.items() if of.client == c.id)
                 with pytest.raises(NotAllowed, match="is not one of bob, who asks for it"):
                     await bob.scheduler.slaq_close(name="a", proof=proof)
-                assert plugin.jobs.reports == {"a": 0}
+                assert inside(plugin).reports == {"a": 0}
                 # Nor is what bob sends hers because it names a task of hers that runs.
                 mine = await begun(s, c.submit(wait_for, "go", key="begun"))
                 name_a_task(bob, "begun")
                 outside = bob.map(inc, range(40), pure=False)
-                await until(lambda: f"other:{bob.id}" in plugin.jobs.owner)
-                assert plugin.jobs.owner[f"other:{bob.id}"] == "bob"
+                await until(lambda: f"other:{bob.id}" in inside(plugin).owners)
+                assert inside(plugin).owners[f"other:{bob.id}"] == "bob"
                 await let_end(bob, outside)
                 await mine
         async with client_of("") as nobody:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from distributed import Nanny, get_client, rejoin, secede, worker_client
-from driving import Client, in_job, until, with_plugin
+from driving import Client, in_job, inside, until, with_plugin
 from moving import AtOnce
 
 import dask_slaq as slaq
@@ -67,7 +67,7 @@ async def test_tasks_that_a_task_submits_are_of_its_job(c, s, plugin, a, b, tree
         futures = in_job(c, "of ann").map(tree, [8, 8], pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [28, 28]
         assert max(AtOnce.begun) == 2
-        assert not plugin.pools.tracker._inner and not plugin.pools.tracker._submitter
+        assert not inside(plugin).tracker._inner and not inside(plugin).tracker._submitter
     assert usage(await slaq.usage(client=c)).keys() == {"ann"}
 
 
@@ -109,7 +109,7 @@ async def test_what_a_task_without_a_thread_needs_counts_for_the_limit(c, s, plu
         futures = c.map(on_gpus, [4, 4], pure=False, resources={"GPU": 1})
         assert await asyncio.wait_for(c.gather(futures), 60) == [6, 6]
         assert max(AtOnce.begun) == 2
-        assert not any(pool.holds for pool in plugin.pools.pools.values())
+        assert not any(pool.holds for pool in inside(plugin).pools.values())
 
 
 @with_plugin([4, 4], owners=TWO_THREADS)
@@ -121,14 +121,14 @@ async def test_tasks_that_a_model_submits_are_of_its_search_and_no_models(c, s, 
         return p
 
     async with slaq.search("grid", owner="ann", steps=3, client=c) as search:
-        plugin.jobs.owners.know(c.id, "bob")  # of the same client, after her
+        inside(plugin).clients.know(c.id, "bob")  # of the same client, after her
         futures = search.map(train, [1, 2, 3])
         assert await asyncio.wait_for(c.gather(futures), 60) == [1, 2, 3]
         trials = await search.trials()
         assert [trial["state"] for trial in trials] == ["done"] * 3
-        assert plugin.searches.running["grid"].bound == 9
+        assert inside(plugin).search("grid").bound == 9
         assert max(AtOnce.begun) == 2
-    await until(lambda: not plugin.jobs.reports)
+    await until(lambda: not inside(plugin).reports)
     assert usage(await slaq.usage(client=c)).keys() == {"ann"}
 
 
@@ -146,5 +146,5 @@ async def test_the_clients_of_a_workers_process_name_its_tasks(c, s, plugin, a, 
     async with slaq.job("of ann", owner="ann", client=c), slaq.job("of bob", owner="bob", client=c):
         futures = in_job(c, "of ann").map(tree, [1, 2], pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [[1, 2, 3], [2, 3, 4]]
-        jobs = {str(b.key): b.job for b in plugin.pools.bindings}
+        jobs = {str(b.key): b.job for b in inside(plugin).bindings}
         assert set(jobs.values()) == {"of ann"} and len(jobs) >= 5

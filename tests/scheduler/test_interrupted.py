@@ -6,7 +6,7 @@ import time
 
 import pytest
 from distributed import Event
-from driving import another_client, let_end, until, wait_for, with_plugin
+from driving import another_client, inside, let_end, until, wait_for, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.worker.trial_agent import agent_of
@@ -54,10 +54,10 @@ async def test_an_interrupted_search_knows_all_its_models_again(c, s, plugin, a,
                 await until(lambda: any(future.key in s.tasks for future in before))
                 await asyncio.sleep(0.2)
                 raise KeyboardInterrupt
-        await until(lambda: "grid" not in plugin.jobs.reports)
+        await until(lambda: "grid" not in inside(plugin).reports)
         async with slaq.search("grid", client=c, steps=8) as search:
             futures = submit(c)
-            await until(lambda: len(plugin.pools.pools["grid"].tasks) == MODELS, 20)
+            await until(lambda: len(inside(plugin).pool("grid").tasks) == MODELS, 20)
             keys = sorted(future.key for future in futures)
             assert sorted(trial["key"] for trial in await search.trials()) == keys
             assert await let_end(c, futures) == list(range(MODELS))
@@ -77,7 +77,7 @@ async def test_models_that_had_not_reported_keep_what_they_report_meanwhile(c, s
             before = c.map(begin_late, range(2))
             await until(lambda: all(ws.processing for ws in s.workers.values()))
             raise KeyboardInterrupt
-    await until(lambda: "grid" not in plugin.jobs.reports)
+    await until(lambda: "grid" not in inside(plugin).reports)
     await Event("begin").set()
     slots = [agent_of(worker).slots for worker in (a, b)]
     await until(lambda: [slot.reports for some in slots for slot in some.values()] == [3, 3])
@@ -97,12 +97,12 @@ async def test_tasks_of_an_interrupted_job_move_to_the_job_that_names_them(c, s,
                 raise KeyboardInterrupt
         async with slaq.job("etl", client=c):
             futures = c.map(wait_for, ["go"] * 40, range(40))
-            pool = plugin.pools.pools["etl"]
+            pool = inside(plugin).pool("etl")
             await until(lambda: len(pool.tasks) == 40, 20)
             assert len(pool.unfinished) == 40
             assert await let_end(c, futures) == await c.gather(before) == list(range(40))
             s.validate_state()
-            plugin.pools.check()
+            inside(plugin).check()
 
 
 @with_plugin([1, 1])
@@ -112,9 +112,9 @@ async def test_tasks_of_another_client_or_name_stay_where_they_are(c, s, plugin,
         await until(lambda: len(s.tasks) >= 4)
     async with another_client(s) as other, slaq.job("etl", client=other):
         theirs = other.map(wait_for, ["go"] * 4, range(10, 14))
-        await until(lambda: len(plugin.pools.pools["etl"].tasks) == 4, 20)
+        await until(lambda: len(inside(plugin).pool("etl").tasks) == 4, 20)
         await asyncio.sleep(0.05)
-        assert {ts.key for ts in plugin.pools.pools["etl"].tasks} == {f.key for f in theirs}
+        assert {ts.key for ts in inside(plugin).pool("etl").tasks} == {f.key for f in theirs}
         assert await let_end(c, mine) == list(range(4))
         assert await other.gather(theirs) == list(range(10, 14))
 
@@ -142,7 +142,7 @@ async def test_models_of_the_cell_before_its_edit_prune_nothing(c, s, plugin, a,
     async with slaq.search("grid", client=c, steps=8) as search:
         futures = c.map(train_edited, range(MODELS))
         assert await c.gather(futures) == list(range(MODELS))
-        trials = plugin.searches.running["grid"].trials
+        trials = inside(plugin).trials("grid")
         await until(lambda: not trials.alive, 20)
         assert len(await search.trials()) == MODELS and trials.best > 0
 
@@ -182,7 +182,7 @@ async def test_a_cell_that_is_run_again_knows_models_whose_results_are_there(c, 
         async with slaq.search("grid", client=c, maximize=True) as search:
             futures = c.map(train, range(4))  # the futures of the last run are held meanwhile
             await c.gather(futures, errors="skip")
-            pool = plugin.pools.pools["grid"]
+            pool = inside(plugin).pool("grid")
             await until(lambda pool=pool: len(pool.tasks) == 4)
         rows = sorted(await search.trials(), key=lambda row: row["loss"])
         tables.append(repr(rows))  # nan is not equal to itself

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from driving import until, with_plugin
+from driving import inside, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.status_tables import jobs_table
@@ -29,7 +29,7 @@ def names(condition):
 async def test_everything_that_shows_jobs_follows_the_table(c, s, plugin, a):
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
-        await until(lambda: plugin.engine.jobs["a"].iteration == 1)
+        await until(lambda: inside(plugin).job("a").iteration == 1)
         plugin.run_once()
         status, history = await slaq.status(c), await slaq.history(c)
     assert status["jobs"]["a"].keys() == STATUS == set(names(lambda column: column.status))

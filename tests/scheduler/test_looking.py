@@ -13,6 +13,7 @@ import asyncio, hashlib, json, random, sys
 import dask_slaq as slaq
 from dask_slaq.scheduler.board import data
 from benchmarks import virtual
+from driving import inside
 
 LOOKS = sys.argv[1] == "look"
 transitions, grants = virtual.Transitions(), hashlib.sha256()
@@ -30,14 +31,14 @@ async def look(plugin):
     while True:  # both runs wake at the same moments, and only one looks
         await asyncio.sleep(moments.uniform(0.01, 0.2))
         what, number = moments.choice(("status", "history", "explain", "board")), moments.random()
-        names = list(plugin.jobs.reports)
+        names = list(inside(plugin).reports)
         if not (LOOKS and names):
             continue
         if what == "board":
             answer = data.data_of(plugin.scheduler)
         else:
             about = [names[int(number * len(names))]] if what == "explain" else []
-            answer = plugin.messages.handler(what)(*about)
+            answer = inside(plugin).handler(what)(*about)
         assert answer
         seen[what] = seen.get(what, 0) + 1
 
@@ -46,7 +47,7 @@ async def main():
         await client.register_plugin(slaq.SlaqPlugin())
         plugin = cluster.scheduler.plugins["slaq"]
         cluster.scheduler.add_plugin(transitions)
-        reallocate = plugin.engine.reallocate
+        reallocate = inside(plugin).reallocate
 
         def digested(*args, **kwargs):
             changed = reallocate(*args, **kwargs)
@@ -54,7 +55,7 @@ async def main():
             grants.update(repr((virtual.now(), terms)).encode())
             return changed
 
-        plugin.engine.reallocate = digested
+        inside(plugin).reallocate = digested
         looking = asyncio.create_task(look(plugin))
         jobs = ("a", 0.5, 8), ("b", 0.9, 6), ("c", 0.7, 3)
         await asyncio.gather(*(train(client, *job) for job in jobs))
@@ -72,7 +73,7 @@ print(json.dumps(virtual.run(main, seed=3)))
 
 def begin(*arguments: str) -> subprocess.Popen[str]:
     """Three jobs on four workers, on the virtual clock, with or without looks at them."""
-    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", RUN, *arguments]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 

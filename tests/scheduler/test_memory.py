@@ -9,7 +9,15 @@ import pytest
 from commands import python
 from distributed import Client, Scheduler
 from distributed.utils_test import gen_test
-from driving import another_client, gen_cluster, start_plugin, until, with_plugin
+from driving import (
+    another_client,
+    asked_to_stop,
+    gen_cluster,
+    inside,
+    start_plugin,
+    until,
+    with_plugin,
+)
 
 import dask_slaq as slaq
 from dask_slaq.adapters.observing import describe
@@ -52,7 +60,7 @@ async def test_within_its_life_without_any_setting(c, s, plugin, a):
         assert (await slaq.status(c))["jobs"]["other"]["like_runs"] == 0
     held = {"file": None, "runs": 1, "stored": 0, "failed": None}
     assert (await slaq.status(c))["memory"] == held
-    assert plugin.memory.broken is None
+    assert inside(plugin).memory_error is None
 
 
 @with_plugin([1])
@@ -63,8 +71,8 @@ async def test_losses_that_are_refused_are_not_remembered(c, s, plugin, a):
         await reported(c, "net", 6)
         job.report(0.5)
         await reported(c, "net", 7)
-    (run,) = plugin.memory.runs
-    assert run.loss.tolist() == [3.0, 2.0, 1.0, 0.5] and plugin.memory.broken is None
+    (run,) = inside(plugin).past_runs
+    assert run.loss.tolist() == [3.0, 2.0, 1.0, 0.5] and inside(plugin).memory_error is None
 
 
 @with_plugin([1])
@@ -79,10 +87,10 @@ async def test_outcomes(c, s, plugin, a):
             [job.report(loss) for loss in curve(5)]
             await reported(c, "stopped", 5)
             await job.stop()
-            await until(lambda: job._asked_to_stop)
+            await until(lambda: asked_to_stop(job))
             job.report(0.1)
     await train(c, "done", curve(5))
-    runs = {run.job: run for run in plugin.memory.runs}
+    runs = {run.job: run for run in inside(plugin).past_runs}
     outcomes = {(name, run.outcome) for name, run in runs.items()}
     assert outcomes == {(name, name) for name in ("failed", "stopped", "done")}
     assert runs["done"].iterations == 5 and runs["done"].loss.tolist() == curve(5)
@@ -91,7 +99,7 @@ async def test_outcomes(c, s, plugin, a):
 @with_plugin([1])
 async def test_a_kind_that_a_user_states(c, s, plugin, a):
     await train(c, "one", curve(5), kind={"name": "resnet", "lr": 0.01})
-    (run,) = plugin.memory.runs
+    (run,) = inside(plugin).past_runs
     assert run.kind == Kind("resnet", (("lr", -2.0),))
     async with slaq.job("two", client=c, kind="resnet"):
         assert (await slaq.status(c))["jobs"]["two"]["like_runs"] == 1
@@ -99,7 +107,7 @@ async def test_a_kind_that_a_user_states(c, s, plugin, a):
         slaq.job("x", kind={"lr": 1.0})
     with pytest.raises(InvalidSetting, match="finite number >= 0"):
         await request(c, "slaq_open", name="x", kind={"name": "a", "lr": -1})
-    assert not plugin.jobs.reports
+    assert not inside(plugin).reports
 
 
 @with_plugin([1])
@@ -117,7 +125,7 @@ async def test_a_kind_that_a_fit_tells_comes_with_its_first_report(c, s, plugin,
     found = await fit("two", "lib.Net")
     assert (found["kind"], found["like_runs"]) == ("lib.Net", 1)
     assert (await fit("three", "lib.Net", kind="mine"))["kind"] == "mine"
-    runs = {run.job: run for run in plugin.memory.runs}
+    runs = {run.job: run for run in inside(plugin).past_runs}
     assert runs["two"].loss.tolist() == curve(9) and runs["three"].kind == Kind("mine")
 
 
@@ -145,14 +153,14 @@ async def test_runs_are_kept_over_the_end_of_the_scheduler(tmp_path):
     (kind,) = read_kinds(path)
     assert (kind.kind, kind.runs, kind.done) == ("net", 3, 3)
     async with restarting(path) as (client, plugin):
-        assert len(plugin.memory.runs) == 0  # lazily
+        assert len(inside(plugin).past_runs) == 0  # lazily
         async with slaq.job("net-7", client=client):
             assert (await slaq.status(client))["jobs"]["net-7"]["like_runs"] == 3
         async with slaq.job("other", client=client) as job:
             job._describe({"name": "net"})
             while (await slaq.status(client))["jobs"]["other"]["like_runs"] != 3:
                 await asyncio.sleep(0.005)
-        assert len(plugin.memory.runs) == 3  # each once
+        assert len(inside(plugin).past_runs) == 3  # each once
 
 
 @with_plugin([1])
@@ -162,9 +170,9 @@ async def test_the_run_of_a_lost_client_has_failed(c, s, plugin, a):
         [job.report(loss) for loss in curve(40)]
         await reported(c, "net", 40)
         await other.close()
-        await until(lambda: not plugin.jobs.reports)
+        await until(lambda: not inside(plugin).reports)
     assert (await train(c, "net", curve(10)))["iteration"] == 10
-    runs = {(run.iterations, run.outcome) for run in plugin.memory.runs}
+    runs = {(run.iterations, run.outcome) for run in inside(plugin).past_runs}
     assert runs == {(40, "failed"), (10, "done")}
 
 
@@ -196,8 +204,8 @@ async def test_an_error_in_the_memory_touches_no_job(tmp_path, monkeypatch, capl
         monkeypatch.setattr("dask_slaq.memory.RunStore.add", broken)
         for n in range(3):
             assert (await train(client, f"net-{n}", curve(10)))["iteration"] == 10
-        assert plugin.failed is None and "broken" in plugin.memory.broken
-        assert (await slaq.status(client))["memory"]["failed"] == plugin.memory.broken
+        assert plugin.failed is None and "broken" in inside(plugin).memory_error
+        assert (await slaq.status(client))["memory"]["failed"] == inside(plugin).memory_error
     assert caplog.text.count("past runs are no longer remembered") == 1
 
 
@@ -220,13 +228,13 @@ async def test_how_well_ends_were_foretold_is_known_over_restarts(c, s, plugin, 
     before = await foretold()
     assert before["ended"] == 1
     plugin.stop()
-    await until(lambda: len(plugin.memory.store.ends()) == 1)  # its thread writes
+    await until(lambda: len(inside(plugin).store.ends()) == 1)  # its thread writes
     plugin = await start_plugin(c, s, **settings)
-    await until(lambda: plugin.engine.jobs.ends.held)
+    await until(lambda: inside(plugin).jobs.ends.held)
     assert await foretold() == before
     await run_one()
     assert (await foretold())["ended"] == 2
-    await until(lambda: len(plugin.memory.store.ends()) == 2)
+    await until(lambda: len(inside(plugin).store.ends()) == 2)
     plugin.stop()
     await start_plugin(c, s)
 

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 from distributed.utils_test import inc
-from driving import gen_cluster, held_tasks, in_job, page_of, start_plugin, until, with_plugin
+from driving import (
+    gen_cluster,
+    held_tasks,
+    in_job,
+    inside,
+    page_of,
+    start_plugin,
+    until,
+    with_plugin,
+)
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import NoPlugin
@@ -53,7 +62,7 @@ async def test_metrics_of_jobs_end_with_them_and_usage_stays(c, s, plugin, a):
         states = by("state", during["jobs_in_state"])
         assert states == {"running": 0, "waiting": 0, "idle": 2, "paused": 0, "stopping": 0}
         await slaq.pause("b", client=c)
-        plugin.shown.drop()
+        inside(plugin).drop_shown()
         states = by("state", (await scrape(s))["jobs_in_state"])
         assert (states["idle"], states["paused"]) == (1, 1)
         with contextlib.suppress(ZeroDivisionError):
@@ -74,12 +83,12 @@ async def test_pages_are_made_once_per_decision(c, s, plugin, a, monkeypatch):
         STATUS, "values_of_jobs", lambda *args: made.append(1) or values_of_jobs(*args)
     )
     async with slaq.job("a", client=c) as job:
-        await until(lambda: plugin.engine.grants)
+        await until(lambda: inside(plugin).grants)
         for _ in range(20):
             assert "a" in await page_of(s, "/metrics")
         assert len(made) == 1
         job.report(1.0)
-        await until(lambda: plugin.engine.jobs["a"].iteration)
+        await until(lambda: inside(plugin).job("a").iteration)
         plugin.run_once()
         await page_of(s, "/metrics")
         assert len(made) == 2  # an epoch later it is new
@@ -104,7 +113,7 @@ async def test_an_error_in_a_metric_leaves_the_others(c, s, plugin, a, monkeypat
 @with_plugin([1], **SERVED)
 async def test_made_up_names_have_one_row_together(c, s, plugin, a):
     """Some 1500 owners, and as many jobs: a hundred of each have series of their own."""
-    accounts = plugin.jobs.accounts
+    accounts = inside(plugin).accounts
     async with contextlib.AsyncExitStack() as stack:
         for n in range(120):
             await stack.enter_async_context(slaq.job(f"job-{n}", client=c, owner=f"o-{n}"))
@@ -119,7 +128,7 @@ async def test_made_up_names_have_one_row_together(c, s, plugin, a):
         assert len(found["job_running"]) <= 101
     # Whoever was among the others stays there: a counter does not fall.
     accounts._add(("made-up-1499", "", ""), "core_seconds", 1000.0)
-    plugin.shown.drop()
+    inside(plugin).drop_shown()
     used = by("owner", (await scrape(s))["owner_core_seconds_total"])
     assert (used["ann"], used["(others)"], len(used)) == (99.0, 2401.0, 101)
 

@@ -16,6 +16,7 @@ from driving import (
     alerts_of,
     gen_cluster,
     in_job,
+    inside,
     jobs,
     let_end,
     on_virtual,
@@ -92,7 +93,7 @@ def test_a_limit_holds_for_pinned_tasks(how, limit):
             ran = [ts for ws in s.workers.values() for ts in ws.processing]
             assert (len(ran), ready(plugin, "a")) == (1, 3)
             if how == "host":
-                plugin.pools.slots_changed(b.address)  # as if a worker had joined there
+                inside(plugin).slots_changed(b.address)  # as if a worker had joined there
             await Event("go", client=c).set()
             assert await asyncio.wait_for(c.gather(some), 20) == [0, 1, 2, 3]
             if how in ("worker", "uses"):
@@ -119,7 +120,7 @@ async def test_a_chain_of_blocks_has_one_place_for_the_first_level_only(c, s, pl
         async with contextlib.AsyncExitStack() as stack:
             for k, make in enumerate(makes):
                 await stack.enter_async_context(make(f"{run}-{k}", owner="ann", client=c))
-            assert plugin.jobs.queued == {f"{run}-{k}" for k in range(run, 5)}
+            assert inside(plugin).queued == {f"{run}-{k}" for k in range(run, 5)}
             await until(lambda n=5 - run: sum(x["event"] == "blocked" for x in alerts) == n)
             assert "have all 1 jobs of ann" in alerts[-1]["message"]
         alerts.clear()
@@ -133,17 +134,17 @@ async def test_jobs_within_another_one_count_beyond_its_own_place(c, s, plugin, 
             elsewhere(c, "second", nested=True),
             elsewhere(c, "third", nested=True),
         ):
-            assert plugin.jobs.queued == {"third"}
-            assert plugin.jobs.admission.jobs_at_once("ann") == (2, 2)
+            assert inside(plugin).queued == {"third"}
+            assert inside(plugin).admission.jobs_at_once("ann") == (2, 2)
             found = await slaq.explain("third", client=c)
             assert found["reason"] == "waits: 2 of ann's 2 jobs run"
             async with slaq.job("other", owner="ann", client=c):
-                assert "other" in plugin.jobs.queued
+                assert "other" in inside(plugin).queued
             future = in_job(c, "third").submit(inc, 1, pure=False)
             await first.end()
             assert await future == 2
         async with slaq.job("last", owner="ann", client=c):
-            assert not plugin.jobs.queued
+            assert not inside(plugin).queued
             assert await c.submit(inc, 2, pure=False) == 3
 
 
@@ -190,9 +191,9 @@ def test_a_job_submitted_within_another_one_does_not_wait_for_it(local_client):
 async def test_a_waiting_job_can_be_steered_and_lost(c, s, plugin, a, b):
     async with elsewhere(c, "a"):
         async with Client(s.address, asynchronous=True) as other, elsewhere(other, "lost"):
-            assert plugin.jobs.queued == {"lost"}
+            assert inside(plugin).queued == {"lost"}
             await other.close()
-            await until(lambda: not plugin.jobs.queued)
+            await until(lambda: not inside(plugin).queued)
         async with elsewhere(c, "b") as block:
             future = in_job(c, "b").submit(inc, 1, pure=False)
             await until(lambda: ready(plugin, "b") == 1)
@@ -227,13 +228,13 @@ async def test_without_jobs_no_limit_of_an_owner_holds_tasks(c, s, plugin, a, b)
     async with slaq.job("a", owner="ann", client=c):
         plugin.run_once()
         assert await c.submit(inc, 1) == 2
-        assert plugin.pools.holds_or_releases
-    assert not plugin.pools.holds_or_releases and "is_rootish" not in vars(s)
+        assert inside(plugin).holds
+    assert not inside(plugin).holds and "is_rootish" not in vars(s)
 
 
 @with_plugin([2, 2], owners=ONE_JOB)
 async def test_jobs_of_an_owner_are_counted_once_however_many_wait(c, s, plugin, a, b, monkeypatch):
-    counted, admission = [], plugin.jobs.admission
+    counted, admission = [], inside(plugin).admission
     count = admission.jobs_at_once
     monkeypatch.setattr(admission, "jobs_at_once", lambda o: counted.append(o) or count(o))
     async with contextlib.AsyncExitStack() as stack:
@@ -241,7 +242,7 @@ async def test_jobs_of_an_owner_are_counted_once_however_many_wait(c, s, plugin,
         counted.clear()
         await blocks[0].end()
         assert len(counted) <= 2
-        assert len(plugin.jobs.queued) == 7
+        assert len(inside(plugin).queued) == 7
 
 
 @gen_cluster(client=True, nthreads=[2, 2])
@@ -260,7 +261,7 @@ async def test_operators_change_owners_while_jobs_run(c, s, a, b, tmp_path):
             assert (standing["weight"], standing["max_threads"]) == (2, 1)
             await slaq.set_owner("ann", max_threads=float("inf"), latest=3, client=c)
             await until(lambda: not ready(plugin, "a"))
-            assert plugin.engine.owners.of("ann@desk").weight == 2
+            assert inside(plugin).terms.of("ann@desk").weight == 2
             with pytest.raises(InvalidSetting, match="'speed' is not a setting of an owner"):
                 await c.scheduler.slaq_owner(owner="ann", by="root", speed=1)
             with pytest.raises(InvalidSetting, match="--memory-limit"):
@@ -339,7 +340,7 @@ async def test_tasks_of_an_owner_use_no_more_of_a_resource_than_its_limit(client
                     await slaq.set_owner("ann", max_resources={"GPU": 5}, client=client)
             await slaq.set_owner("ann", max_resources={}, client=client)
             await client.gather(futures)
-    assert not any(binding.reason == "stuck" for binding in plugin.pools.bindings)
+    assert not any(binding.reason == "stuck" for binding in inside(plugin).bindings)
     assert "although slots were free" not in log.getvalue()
     assert any("its owner is at its limit of GPU (3)" in reason for reason in reasons)
     assert max(seen["ann"][:20]) == 3 and max(seen["ann"][20:]) == 5

@@ -6,7 +6,7 @@ import contextlib
 import dask
 import pytest
 from distributed.utils_test import inc
-from driving import Spans, in_job, on_virtual, ready, spend, until, with_plugin
+from driving import Spans, in_job, inside, on_virtual, ready, spend, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
@@ -72,7 +72,7 @@ async def test_jobs_at_once_are_limited_at_each_level(c, s, plugin, a, b):
     @contextlib.asynccontextmanager
     async def elsewhere(name, owner):
         """A job of another program: it is not within the block around."""
-        plugin.jobs.open(name, c.id, owner=owner, resources={})
+        inside(plugin).open(name, c.id, owner=owner, resources={})
         yield
         plugin.end_job(name)
 
@@ -80,7 +80,7 @@ async def test_jobs_at_once_are_limited_at_each_level(c, s, plugin, a, b):
         owners = {"one": "a/ann@desk", "two": "a/bob", "three": "a/eve", "four": "c"}
         for name, owner in owners.items():
             await stack.enter_async_context(elsewhere(name, owner))
-        assert plugin.jobs.queued == {"three"}
+        assert inside(plugin).queued == {"three"}
         found = await slaq.explain("three", client=c)
         change = "a higher max-jobs of a, or the end of another job there"
         assert found["reason"] == "waits: 2 of a's 2 jobs run"
@@ -89,11 +89,11 @@ async def test_jobs_at_once_are_limited_at_each_level(c, s, plugin, a, b):
         await until(lambda: ready(plugin, "three") == 1)
         plugin.end_job("two")
         assert await future == 2
-        plugin.jobs.open("two", c.id, owner="a/bob", resources={})
-        assert plugin.jobs.queued == {"two"}
+        inside(plugin).open("two", c.id, owner="a/bob", resources={})
+        assert inside(plugin).queued == {"two"}
         await slaq.set_owner("a/", max_jobs=9, client=c)
-        assert not plugin.jobs.queued
-    assert not plugin.engine.jobs.teams
+        assert not inside(plugin).queued
+    assert not inside(plugin).jobs.teams
 
 
 @with_plugin([2, 2], owners={"a": {"max-jobs": 1}})

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client, Scheduler
 from distributed.utils_test import captured_logger, gen_test
-from driving import PATIENCE, gen_cluster, page_of
+from driving import PATIENCE, forget_shown, gen_cluster, page_of
 
 import dask_slaq as slaq
 from dask_slaq.cli.main import slaq as command
@@ -163,7 +163,6 @@ def test_the_board_and_clients_say_why_the_plugin_did_not_start(wrong: dict[str,
 
     @gen_test()
     async def check() -> None:
-        from dask_slaq.scheduler.board import data as board_data
         from dask_slaq.scheduler.board.pages import Note
 
         async with contextlib.AsyncExitStack() as stack:
@@ -182,7 +181,7 @@ def test_the_board_and_clients_say_why_the_plugin_did_not_start(wrong: dict[str,
             assert "did not start" in text and key in text and 'role="alert"' in text
             # Once the configuration is right, a client may register it.
             await client.register_plugin(slaq.SlaqPlugin())
-            board_data._cache.clear()
+            forget_shown()
             assert "did not start" not in Note(scheduler).root.text
             assert NOT_STARTED not in scheduler.plugins
             assert (await slaq.status(client))["failed"] is None

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import dask
 import pytest
-from driving import gen_cluster, in_job, jobs, on_virtual, start_plugin, used_in, work
+from driving import gen_cluster, in_job, inside, jobs, on_virtual, start_plugin, used_in, work
 
 import dask_slaq as slaq
 from dask_slaq.client.queries import span_of
@@ -67,7 +67,7 @@ def test_reservations_outlive_the_scheduler_and_are_the_operators(tmp_path):
                 await slaq.unreserve(9, client=c)
         async with slaq.job("a", client=c, owner="ann"):
             plugin.run_once()
-            assert (plugin.engine.owners is None) == bool(lives)  # of this moment are ann's only
+            assert (inside(plugin).terms is None) == bool(lives)  # of this moment are ann's only
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
         words = f"reserve 1 threads for 'eve' from {when} to 20"
         assert any(words in line["message"] for line in plugin.audited)

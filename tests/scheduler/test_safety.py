@@ -8,6 +8,7 @@ from driving import (
     held_tasks,
     hook,
     in_job,
+    inside,
     jobs,
     let_end,
     restricted_by_us,
@@ -30,8 +31,8 @@ async def test_without_jobs_there_is_no_effect(c, s, plugin, a, b):
     hook(s, "transition", lambda key, *_, **__: seen.append(s.tasks[key].worker_restrictions))
     assert await c.gather(c.map(inc, range(30))) == list(range(1, 31))
     assert seen and set(seen) == {None}
-    assert not plugin.timer.is_running()
-    assert not plugin.pools.bindings and not plugin.jobs.epochs
+    assert not inside(plugin).is_running()
+    assert not inside(plugin).bindings and not inside(plugin).epochs
 
 
 @with_plugin([1, 1], ahead=0, may_fail=True)
@@ -39,12 +40,12 @@ async def test_any_error_gives_everything_back_and_is_logged_once(c, s, plugin, 
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b"):
             futures = await held_tasks(c, plugin, "a", 8, run=2)
-            plugin.engine.reallocate = broken
+            inside(plugin).reallocate = broken
             plugin.run_once()
             assert plugin.failed == "ZeroDivisionError: on purpose"
-            await until(lambda: not plugin.pools.holds_or_releases)
+            await until(lambda: not inside(plugin).holds)
             plugin.run_once()
-            assert not plugin.timer.is_running()
+            assert not inside(plugin).is_running()
             assert restricted_by_us(s, plugin) == []
             assert (await slaq.status(c))["failed"] == plugin.failed
             assert await let_end(c, futures) == list(range(8))
@@ -56,7 +57,7 @@ async def test_any_error_gives_everything_back_and_is_logged_once(c, s, plugin, 
 async def test_an_error_while_a_task_is_sent_ends_the_dispatch(c, s, plugin, a):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b"):
-            tracker, control, sent = plugin.pools.tracker, plugin.pools.control, []
+            tracker, control, sent = inside(plugin).tracker, inside(plugin).control, []
             follow, send = tracker.transition, control.send
             tracker.transition = lambda key, start, finish, kwargs: (
                 broken() if finish == "processing" else follow(key, start, finish, kwargs)
@@ -88,7 +89,7 @@ async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, plugi
         async with slaq.job("a", client=other):
             plugin.fall_back(ZeroDivisionError("on purpose"))
             await other.close()
-            await until(lambda: not plugin.engine.jobs)
+            await until(lambda: not inside(plugin).jobs)
         async with slaq.job("a", client=c):
             pass
 
@@ -112,7 +113,7 @@ async def test_a_job_that_ends_right_after_a_failure_leaves_nothing(c, s, plugin
             plugin.fall_back(ZeroDivisionError("on purpose"))
             s.transitions({ended.key: "released"}, stimulus_id="test")  # nobody follows it
             plugin.end_job("a", "done")
-            assert "a" not in plugin.engine.jobs and not plugin.pools.tracker.pool_of
+            assert "a" not in inside(plugin).jobs and not inside(plugin).pool_of
             assert await let_end(c, futures) == [*range(8)]
             assert plugin.scaling.busy() <= {"b"}
     assert log.getvalue().count("dask_slaq failed") == 1
@@ -124,7 +125,7 @@ async def test_unregistering_mid_run_gives_everything_back(c, s, plugin, a, b):
         async with jobs(c, "a", "b") as (job, _):
             futures = await held_tasks(c, plugin, "a", 8, run=2)
             await c.unregister_scheduler_plugin("slaq")
-            await until(lambda: not plugin.pools.pools)
+            await until(lambda: not inside(plugin).pools)
             assert_nothing_left(s, plugin)
             job.report(1.0)
             with pytest.raises(NoPlugin):

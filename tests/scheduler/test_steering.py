@@ -11,8 +11,10 @@ from distributed.utils_test import inc
 from driving import (
     HELD,
     another_client,
+    asked_to_stop,
     begun,
     in_job,
+    inside,
     jobs,
     let_end,
     on_virtual,
@@ -136,10 +138,10 @@ async def test_a_stopped_job_ends_at_its_next_report(c, s, plugin, a, b):
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
         await slaq.stop("a", client=c)
-        await until(lambda: job._asked_to_stop)
+        await until(lambda: asked_to_stop(job))
         with pytest.raises(slaq.StopTraining, match="'a' was stopped"):
             job.report(0.5)
-        await until(lambda: plugin.jobs.reports["a"] == 2)
+        await until(lambda: inside(plugin).reports["a"] == 2)
         assert (await slaq.status(c))["jobs"]["a"]["state"] == "stopping"
     async with slaq.job("a", client=c) as job:
         job.report(1.0)
@@ -159,7 +161,7 @@ async def test_settings_change_while_a_job_runs_or_nothing_does(c, s, plugin, a,
         after = (await slaq.status(c))["jobs"]["a"]
         assert all(after[k] == status[k] for k in ("weight", "min_share", "max_share", "target"))
         await job.set(max_share=float("inf"))
-        assert plugin.engine.jobs["a"].max_share is None
+        assert inside(plugin).job("a").max_share is None
         with pytest.raises(UnknownJob, match="'x' is running; running are: 'a'"):
             await slaq.pause("x", client=c)
 
@@ -173,7 +175,7 @@ async def test_only_owners_and_operators_steer(c, s, plugin, a, b):
                     await change("a", client=other)
             with pytest.raises(NotAllowed, match=r"only operators may \(root\)"):
                 await slaq.set_policy("fair", client=other)
-        assert not plugin.pools.pools["a"].paused
+        assert not inside(plugin).pool("a").paused
         with dask.config.set({"slaq.owner": "ann@x"}):
             await slaq.pause("a", client=other)
         with dask.config.set({"slaq.owner": "root@y"}):
@@ -218,11 +220,11 @@ async def test_tasks_outside_jobs_belong_to_somebody(c, s, plugin, a, b):
             pass
         clients = (known, unknown, says)
         futures = [f for x in clients for f in x.map(wait_for, ["go"] * 4, pure=False)]
-        await until(lambda: all(f"other:{x.id}" in plugin.jobs.owner for x in clients))
+        await until(lambda: all(f"other:{x.id}" in inside(plugin).owners for x in clients))
         await until(lambda: sum(map(len, (ws.processing for ws in s.workers.values()))) == 2)
-        owners = [plugin.jobs.owner[f"other:{x.id}"] for x in clients]
+        owners = [inside(plugin).owners[f"other:{x.id}"] for x in clients]
         assert owners == ["bob", "unknown@127.0.0.1", "eve"]
-        await until(lambda: plugin.pools.pools[f"other:{unknown.id}"].group is not None)
+        await until(lambda: inside(plugin).pool(f"other:{unknown.id}").group is not None)
         assert plugin.pools.groups["unknown@127.0.0.1"].most == 1
         await Event("go").set()
         await asyncio.gather(*(future.result() for future in futures))
@@ -235,7 +237,7 @@ async def test_owners_deserve_nothing_once_the_last_job_has_ended(c, s, plugin, 
 
     async with slaq.job("a", owner="ann", client=c):
         held = c.submit(wait_for, "go")
-        await until(lambda: plugin.pools.pools["a"].running)
+        await until(lambda: inside(plugin).pool("a").running)
         plugin.run_once()
         assert await deserved() == 1
         await let_end(c, held)
@@ -267,7 +269,7 @@ async def test_a_job_at_its_cap_is_told_of_others_only_if_these_wait(c, s, plugi
     async with slaq.job("alone", client=c, max_share=1), slaq.job("idle", client=c):
         with tasks_of("alone"):
             futures = [c.submit(wait_for, "go", key=f"x-{i}") for i in range(3)]
-        pool = plugin.pools.pools["alone"]
+        pool = inside(plugin).pool("alone")
         await until(lambda: len(pool.running) >= 1 and len(pool.unfinished) == 3)
         plugin.run_once()
         reason = (await slaq.explain("alone", client=c))["reason"]

@@ -10,6 +10,7 @@ from driving import (
     assert_nothing_left,
     gen_cluster,
     in_job,
+    inside,
     jobs,
     on_virtual,
     start_plugin,
@@ -43,7 +44,7 @@ async def test_a_job_that_may_not_be_opened_is_refused_at_its_caller_alone(c, s,
             with told as log, pytest.raises(InvalidSetting) as error:
                 await request(c, "slaq_open", **{"name": "b", "client": c.id, **wrong})
             assert len(str(error.value)) < 400 and len(log.getvalue()) < 20_000, shown(wrong)
-            known = set(plugin.engine.jobs), set(plugin.pools.pools), set(plugin.jobs.reports)
+            known = set(inside(plugin).jobs), set(inside(plugin).pools), set(inside(plugin).reports)
             assert known == ({"a"}, {"a"}, {"a"}), shown(wrong)
         plugin.run_once()
         job.report(1.0)
@@ -54,11 +55,11 @@ async def test_a_job_that_may_not_be_opened_is_refused_at_its_caller_alone(c, s,
 async def test_what_may_be_given_is_taken(c, s, plugin, a):
     given = {"weight": np.float64(2.0), "max_iter": np.int64(5), "gang": True, "resources": None}
     await request(c, "slaq_open", name="x" * LONGEST_NAME, client=c.id, **given)
-    ((name, job),) = plugin.engine.jobs.items()
-    assert (job.weight, plugin.pools.pools[name].gang) == (2.0, True)
+    ((name, job),) = inside(plugin).jobs.items()
+    assert (job.weight, inside(plugin).pool(name).gang) == (2.0, True)
     await request(c, "slaq_close", name=name, client=c.id)
     async with slaq.job("gang", gang=True, client=c), slaq.job("none", client=c):
-        pools = plugin.pools.pools
+        pools = inside(plugin).pools
         assert [pools[name].gang for name in ("gang", "none")] == [True, False]
 
 
@@ -97,9 +98,9 @@ async def test_bad_reports_are_counted_and_said_now_and_then(c, s, plugin, a, mo
                 bad = {"job": HUGE if i % 1000 == 0 else "nobody", "loss": 1.0}
                 c._send_to_scheduler({"op": "slaq-report", **bad})
             job.report(2.0)
-            await until(lambda: plugin.jobs.reports == {"a": 1})
+            await until(lambda: inside(plugin).reports == {"a": 1})
             await until(lambda: "more messages" in log.getvalue())
-            await until(lambda: not plugin.messages._dropped._held)
+            await until(lambda: not inside(plugin).dropped)
     lines = log.getvalue().splitlines()
     assert len(lines) < 100 and max(map(len, lines)) < 400
     more = sum(int(line.split()[1]) for line in lines if "more messages" in line)
@@ -126,20 +127,20 @@ def test_what_is_shown_is_short(value):
 
 @with_plugin([1], policy="max-total")
 async def test_many_jobs_that_come_at_once_are_decided_on_together(c, s, plugin, a):
-    decisions, reallocate = [], plugin.engine.reallocate
+    decisions, reallocate = [], inside(plugin).reallocate
 
     def counted(*args, **kwargs):
-        decisions.append(len(plugin.engine.jobs))
+        decisions.append(len(inside(plugin).jobs))
         return reallocate(*args, **kwargs)
 
-    plugin.engine.reallocate = counted
+    inside(plugin).reallocate = counted
     await request(c, "slaq_open", name="first", client=c.id)
     await until(lambda: decisions == [1])  # at once
     for i in range(100):
         await request(c, "slaq_open", name=f"j{i}", client=c.id)
     await until(lambda: decisions[-1] == 101)
     assert len(decisions) < 50
-    assert len(plugin.jobs.epochs) == 1  # history is of epochs
+    assert len(inside(plugin).epochs) == 1  # history is of epochs
     names = {"first", *(f"j{i}" for i in range(100))}
     await asyncio.gather(*(request(c, "slaq_close", name=name, client=c.id) for name in names))
     assert set((await slaq.history(c)).job.values) == names
@@ -195,8 +196,8 @@ def test_packages_are_asked_for_a_goal_only_if_it_is_not_ours(monkeypatch, goal)
 async def test_the_end_of_a_job_waits_for_its_reports_without_busy_looks(client, cluster, plugin):
     looks = []
     async with slaq.job("a", client=client) as job:
-        runs = plugin.jobs.runs
-        plugin.jobs.runs = lambda *job: looks.append(1) or runs(*job)
+        runs = inside(plugin).runs
+        inside(plugin).runs = lambda *job: looks.append(1) or runs(*job)
         job._losses.reports = 5  # that never arrive: it ends after two seconds
-    assert not plugin.jobs.reports
+    assert not inside(plugin).reports
     assert len(looks) < 30

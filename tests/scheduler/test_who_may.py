@@ -13,9 +13,11 @@ from distributed.utils_test import captured_logger, inc
 from driving import (
     alerts_of,
     another_client,
+    asked_to_stop,
     begun,
     gen_cluster,
     in_job,
+    inside,
     jobs,
     let_end,
     name_a_task,
@@ -93,9 +95,9 @@ def seen_of(plugin):
     jobs = plugin.jobs
     if "a" not in jobs.reports:
         return "job a has ended"
-    job, sets = plugin.engine.jobs["a"], (jobs.stopping, jobs.paused, jobs.queued)
+    job, sets = inside(plugin).job("a"), (jobs.stopping, jobs.paused, jobs.queued)
     state = [name for each in sets for name in each], plugin.memory.kind_name("a"), jobs.entered
-    rules = plugin.settings.policy, plugin.engine.owners, dict(plugin.pools.limits.most)
+    rules = plugin.settings.policy, inside(plugin).terms, dict(inside(plugin).limits.most)
     counts = dict(jobs.reports), job.loss, job.max_iter, job.weight
     return jobs._runs["a"], *state, *rules, *counts, jobs.owner["a"], jobs.accounts.totals
 
@@ -107,12 +109,14 @@ async def test_nobody_acts_for_another_whatever_the_message_says(c, s, plugin, a
     with captured_logger("dask_slaq", propagate=False), captured_logger("distributed"):
         async with another_client(s) as eve, job:
             job.report(0.5)
-            await until(lambda: plugin.jobs.reports == {"a": 1})
-            before, owner = seen_of(plugin), plugin.jobs.owners.of(c.id)
+            await until(lambda: inside(plugin).reports == {"a": 1})
+            before, owner = seen_of(plugin), inside(plugin).clients.of(c.id)
             for operation, message in EVERYTHING.items():
                 await attack(eve, c, a.address, operation, message, claim)
                 assert await eve.submit(inc, 1, pure=False) == 2
-                assert (seen_of(plugin), plugin.jobs.owners.of(c.id)) == (before, owner), operation
+                assert (seen_of(plugin), inside(plugin).clients.of(c.id)) == (before, owner), (
+                    operation
+                )
 
 
 anything = st.recursive(
@@ -145,7 +149,7 @@ async def test_malformed_messages_change_nothing_of_others(client, cluster, plug
             await asyncio.sleep(1.0)
             assert seen_of(plugin) == before
             assert eve.status == client.status == "running"
-            for name in plugin.jobs.reports.keys() - {"a"}:
+            for name in inside(plugin).reports.keys() - {"a"}:
                 plugin.end_job(name)
 
 
@@ -188,14 +192,14 @@ MORE = {
 async def test_no_malformed_argument_of_a_request_makes_the_plugin_fall_back(c, s, plugin, a):
     with captured_logger("dask_slaq", propagate=False):
         async with slaq.job("b", client=c):
-            proof = next(p for p, of in plugin.identity._secrets.items() if of.client == c.id)
+            proof = next(p for p, of in inside(plugin).proofs.items() if of.client == c.id)
             for operation, some in REQUESTS.items():
                 comm, given = s.client_comms[c.id].comm, some | MORE.get(operation, {})
                 for name, bad in itertools.product(given, BAD):
                     with contextlib.suppress(TypeError):  # nothing is changed
                         await s.handlers[operation](comm, proof=proof, **{**given, name: bad})
                     assert plugin.failed is None, (operation, name, bad)
-                for name in plugin.jobs.reports.keys() - {"b"}:
+                for name in inside(plugin).reports.keys() - {"b"}:
                     plugin.end_job(name)
 
 
@@ -209,13 +213,13 @@ async def test_the_name_of_another_client_gives_no_say_in_its_jobs(c, s, plugin,
             for loss in (-1.0, -2.0):
                 await comm.write([{"op": "slaq-report", "job": "a", "loss": loss}])
             await comm.write([{"op": "slaq-leave", "job": "a"}])
-            await until(lambda: plugin.messages._dropped._held)
+            await until(lambda: inside(plugin).dropped)
             taken = s.client_comms[c.id].comm
             assert plugin.task_pools._job_of(c.id, {"slaq_job": "a"}, taken) is None
             job.report(1.0)
-            await until(lambda: plugin.jobs.reports == {"a": 1})
+            await until(lambda: inside(plugin).reports == {"a": 1})
         assert "another client's" in log.getvalue()
-        assert plugin.engine.jobs["a"].loss == 1.0
+        assert inside(plugin).job("a").loss == 1.0
         await comm.close()
 
 
@@ -226,7 +230,7 @@ async def test_tasks_belong_to_the_client_that_submits_them(c, s, plugin, a):
         eve._send_to_scheduler = lambda m: send(m | as_another if m["op"] == "update-graph" else m)
         future = in_job(eve, "a").submit(inc, 1, key="theirs")
         await state_of(s, future, "memory")
-        assert plugin.pools.bindings[-1].job == f"other:{eve.id}"
+        assert inside(plugin).bindings[-1].job == f"other:{eve.id}"
         eve._send_to_scheduler = send
         s.client_releases_keys(["theirs"], c.id, "test")
         del future
@@ -236,15 +240,15 @@ async def test_tasks_belong_to_the_client_that_submits_them(c, s, plugin, a):
 async def test_a_graph_is_paid_for_by_the_client_that_sends_it(c, s, plugin, a):
     """Whatever task it names, unless it is on the machine of that; keys can be read by anybody."""
     async with another_client(s) as eve, jobs(c, "a", "other", owner="ann"):
-        plugin.jobs.owners.introduce(eve.id, "eve")
+        inside(plugin).clients.introduce(eve.id, "eve")
         mine = await begun(s, in_job(c, "a").submit(wait_for, "go", key="running"))
         name_a_task(eve, "running")
         with mock.patch.object(plugin.task_pools, "_alike", lambda *comms: False):
             theirs = [eve.submit(wait_for, "theirs", k, pure=False) for k in range(4)]
-            await until(lambda: f"other:{eve.id}" in plugin.pools.pools)
-            await until(lambda: len(plugin.pools.pools[f"other:{eve.id}"].tasks) == 4)
+            await until(lambda: f"other:{eve.id}" in inside(plugin).pools)
+            await until(lambda: len(inside(plugin).pool(f"other:{eve.id}").tasks) == 4)
             await until(lambda: running(plugin, f"other:{eve.id}") == 2)
-        assert {plugin.pools.tracker.pool_of[future.key].owner for future in theirs} == {"eve"}
+        assert {inside(plugin).pool_of[future.key].owner for future in theirs} == {"eve"}
         await let_end(eve, theirs, "theirs")
         await let_end(c, mine)
 
@@ -258,7 +262,7 @@ async def test_a_worker_reports_on_its_own_stream_alone(c, s, plugin, a):
             for op in ("slaq-enter", "slaq-leave", "slaq-expect", "slaq-prove"):
                 a.batched_stream.send({"op": op, "job": "a", "client": c.id, "proof": "x" * 32})
             a.batched_stream.send({"op": "slaq-report", "job": "a", "loss": 1.0, "client": c.id})
-            await until(lambda: plugin.jobs.reports == {"a": 1})
+            await until(lambda: inside(plugin).reports == {"a": 1})
             assert "only workers tell what trials do" in log.getvalue()
 
 
@@ -286,13 +290,13 @@ async def test_a_scheduler_of_an_older_release_is_told_to_be_one(c, s, plugin, a
 @with_plugin([1])
 async def test_nobody_sees_or_takes_the_proof_of_another(c, s, plugin, a, tmp_path):
     async with another_client(s) as eve, slaq.job("a", client=c):
-        ((secret, sender),) = plugin.identity._secrets.items()
+        ((secret, sender),) = inside(plugin).proofs.items()
         assert sender.client == c.id and len(secret) == 32
         with captured_logger("dask_slaq", propagate=False) as log:
             await slaq.change("a", weight=2, client=c)
             eve._send_to_scheduler({"op": "slaq-prove", "proof": secret})
-            await until(lambda: plugin.messages._dropped._held)
-        assert plugin.identity._secrets == {secret: sender}
+            await until(lambda: inside(plugin).dropped)
+        assert inside(plugin).proofs == {secret: sender}
         shown = [
             log.getvalue(), await slaq.status(eve), await eve.scheduler.slaq_audit(),
             await eve.get_events(), await eve.scheduler.slaq_history(), s.task_metadata,
@@ -301,7 +305,7 @@ async def test_nobody_sees_or_takes_the_proof_of_another(c, s, plugin, a, tmp_pa
         assert secret not in repr(shown)
         await eve.dump_cluster_state(str(tmp_path / "dump"), format="yaml")
         assert secret not in (tmp_path / "dump.yaml").read_text()
-    await until(lambda: not plugin.jobs.reports)
+    await until(lambda: not inside(plugin).reports)
 
 
 @with_plugin([1])
@@ -325,7 +329,7 @@ async def test_every_kind_of_client_opens_jobs(c, s, plugin, a):
         async with slaq.job("c", client=c) as one, slaq.job("d", client=other) as two:
             one.report(1.0), two.report(2.0)
             await slaq.pause("c", client=other)  # without operators everyone may
-            await until(lambda: plugin.jobs.reports == {"c": 1, "d": 1})
+            await until(lambda: inside(plugin).reports == {"c": 1, "d": 1})
         # One that connects again keeps its name, and proves it anew.
         first = other.scheduler_comm
         first.comm.abort()
@@ -333,9 +337,9 @@ async def test_every_kind_of_client_opens_jobs(c, s, plugin, a):
         async with slaq.job("e", client=other) as job:
             job.report(1.0)
             await job.stop()
-            await until(lambda: job._asked_to_stop)
-    assert {entry["job"] for entry in plugin.jobs.ended} == set("abcde")
-    assert len(plugin.identity._secrets) <= 2 + len(s.clients)
+            await until(lambda: asked_to_stop(job))
+    assert {entry["job"] for entry in inside(plugin).ended} == set("abcde")
+    assert len(inside(plugin).proofs) <= 2 + len(s.clients)
 
 
 @gen_cluster(client=True, nthreads=[1])
@@ -368,10 +372,10 @@ async def test_nothing_is_read_back_from_a_topic(c, s, plugin, a):
             for topic in (AUDIT_TOPIC, ALERT_TOPIC, "slaq-steer"):
                 assert not await eve.get_events(topic)
             await slaq.change("a", weight=2, client=c)
-            assert not job._asked_to_stop
+            assert not asked_to_stop(job)
         (line,) = await eve.scheduler.slaq_audit()
         assert line["what"] == "set job 'a' weight=2"
-        await until(lambda: not plugin.jobs.reports)
+        await until(lambda: not inside(plugin).reports)
         (ended,) = await slaq.ended(eve)
         assert ended["job"] == "a"
 
@@ -384,7 +388,7 @@ async def test_what_a_client_publishes_is_no_loss_and_no_alert(c, s, plugin, a):
     alerts = await alerts_of(c, s)
     async with another_client(s) as eve, slaq.job("a", client=c) as job:
         await c.submit(train, job.reporter())
-        await until(lambda: plugin.jobs.reports == {"a": 1})
+        await until(lambda: inside(plugin).reports == {"a": 1})
         seen = await eve.get_events()
         ((topic, ((_, message),)),) = [e for e in seen.items() if e[0].startswith("slaq-loss")]
         lie = {"event": "done", "job": "a", "message": "a lie"}
@@ -396,8 +400,8 @@ async def test_what_a_client_publishes_is_no_loss_and_no_alert(c, s, plugin, a):
             await eve.log_event(where, what)
             a.log_event(where, what)  # as a task may
         await c.submit(train, job.reporter(), pure=False)
-        await until(lambda: plugin.jobs.reports == {"a": 2})
-        assert plugin.engine.jobs["a"].loss == 0.5
+        await until(lambda: inside(plugin).reports == {"a": 2})
+        assert inside(plugin).job("a").loss == 0.5
         assert len(alerts) == told
     await until(lambda: [alert["event"] for alert in alerts] == ["done"])
     assert alerts[0]["message"] != "a lie"
@@ -408,7 +412,7 @@ async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, 
     """Dask tells by events of work stealing and of workers that pause: they say where to look."""
     async with another_client(s) as eve, slaq.job("a", client=c), slaq.job("b", client=c):
         futures = in_job(c, "a").map(wait_for, ["go"] * 6, range(6), pure=False)
-        await until(lambda: plugin.pools.pools["a"].running)
+        await until(lambda: inside(plugin).pool("a").running)
         keys = [future.key for future in futures]
         paused = {"action": "worker-status-change", "status": "paused"}
         odd = (None, 1, "request", [], ["confirm"], ["confirm", [1]], ["confirm", {}], [[], []])
@@ -420,7 +424,7 @@ async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, 
         await eve.log_event("stealing", ["request", keys])
         s.extensions["stealing"] = stealing
         await asyncio.sleep(0.05)
-        plugin.pools.check()
+        inside(plugin).check()
         assert await let_end(c, futures) == list(range(6))
     assert not {ts.priority[0] for ts in s.tasks.values()} - {0}
 
@@ -436,7 +440,7 @@ async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
         warnings, searches = [], plugin.searches
         searches.follower._tell = lambda *args, **about: warnings.append(about)
         future = in_job(c, "a").submit(wait_for, "go", key="x")
-        await until(lambda: "x" in plugin.pools.tracker.pool_of and s.tasks["x"].processing_on)
+        await until(lambda: "x" in inside(plugin).pool_of and s.tasks["x"].processing_on)
         searches.quotas._memory[a.address] = 0.9e9, 0.0, 10**9
         for topic, event in told:
             await eve.log_event(topic, event)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from distributed import get_worker
-from driving import on_virtual, until, with_plugin
+from driving import inside, on_virtual, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.cli.status_tables import summary, workers_table
@@ -53,10 +53,12 @@ async def test_a_slow_worker_is_shown(client, cluster, plugin):
 async def test_a_worker_that_left_is_forgotten(c, s, plugin, a):
     for i in range(40):
         for address in (a.address, "tcp://other:1", "tcp://other:2"):
-            plugin.speeds.observe(i % 4, "work", address, 0.4 if address == a.address else 0.1)
-    plugin.speeds.learn(1.0)
-    assert plugin.speeds.factor(a.address) == pytest.approx(4.0)
+            inside(plugin).speeds.observe(
+                i % 4, "work", address, 0.4 if address == a.address else 0.1
+            )
+    inside(plugin).speeds.learn(1.0)
+    assert inside(plugin).speeds.factor(a.address) == pytest.approx(4.0)
     await a.close()
     await until(lambda: not s.workers)
-    assert a.address not in plugin.speeds.workers
-    assert view(s, plugin.speeds) == {}
+    assert a.address not in inside(plugin).speeds.workers
+    assert view(s, inside(plugin).speeds) == {}

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from adapters.libraries import reported
 from dask_ml.wrappers import Incremental
-from driving import until
+from driving import inside, until
 from scipy.special import expit, huber
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.linear_model import Perceptron, SGDClassifier, SGDRegressor
@@ -99,7 +99,7 @@ def test_a_job_gets_the_reports_of_its_workers(client, rows):
     with slaq.job("a") as job:
         fit(SGDRegressor(random_state=1), rows, "normal")
         assert job.iteration == 4
-        client.sync(until, lambda: plugin.engine.jobs["a"].iteration == 4)
+        client.sync(until, lambda: inside(plugin).job("a").iteration == 4)
     with dask.config.set({"slaq.instrument": False}), slaq.job("b") as job:
         fit(SGDRegressor(random_state=2), rows, "normal")
         assert job.iteration == 0

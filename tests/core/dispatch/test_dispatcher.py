@@ -5,18 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from dispatch_worlds import (
-    GPU,
-    NOW,
-    Job,
-    Task,
-    Worker,
-    World,
-    accounts,
-    build,
-    plain,
-    worlds,
-)
+from dispatch_worlds import GPU, NOW, Job, Task, Worker, World, accounts, build, plain, worlds
 from hypothesis import given
 from hypothesis import strategies as st
 

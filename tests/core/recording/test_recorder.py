@@ -145,12 +145,7 @@ OWNERS = {"ann": OwnerTerms(1.0, 3.0), "default": OwnerTerms(2.0)}
 
 @pytest.mark.parametrize(
     ("policy", "more"),
-    [
-        ("none", {}),
-        ("fair", {}),
-        ("max-total", {"owners": OWNERS}),
-        ("first-to-target", {}),
-    ],
+    [("none", {}), ("fair", {}), ("max-total", {"owners": OWNERS}), ("first-to-target", {})],
 )
 def test_every_decision_is_replayed_to_the_last_bit(policy, more):
     made = Recording(policy, epoch=2.0, floor=0.3, latest=3.0, memory=past_runs(), **more)

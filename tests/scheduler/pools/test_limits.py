@@ -14,6 +14,7 @@ from driving import (
     begun,
     gen_cluster,
     in_job,
+    inside,
     jobs,
     let_end,
     map_in_each,
@@ -73,7 +74,7 @@ async def test_without_a_job_no_more_tasks_of_a_label_run_than_it_may(c, s, plug
     await until(lambda: len(held(s)) == 10)
     plain = c.map(inc, range(20))  # others are not held, and use the threads that are free
     assert await c.gather(plain) == list(range(1, 21))
-    assert not plugin.pools.holds_or_releases
+    assert not inside(plugin).holds
     assert (await slaq.status(c))["limits"] == {
         "database": {"most": 2, "running": 2, "waiting": 8},
         "licence": {"most": 1, "running": 1, "waiting": 2},
@@ -81,7 +82,7 @@ async def test_without_a_job_no_more_tasks_of_a_label_run_than_it_may(c, s, plug
     assert await let_end(c, futures) == list(range(10))
     await c.gather(other)
     assert {label: peak.most[label] for label in LIMITS} == LIMITS
-    assert not plugin.pools.limits.waiting and not plugin.pools.limits.used.total()
+    assert not inside(plugin).limits.waiting and not inside(plugin).limits.used.total()
 
 
 @pytest.mark.parametrize("names", ["a", "ab"])
@@ -95,7 +96,7 @@ async def test_jobs_and_other_tasks_share_the_limit(c, s, plugin, a, b, names):
         await until(lambda: len(held(s)) == len(futures) - 2)
         past = map_in_each(c, names, inc, range(8))  # what has no label goes past
         assert await c.gather(past) == [*range(1, 9)] * len(names)
-        assert plugin.pools.tick(1.0) == 0  # none of them is lost
+        assert inside(plugin).tick(1.0) == 0  # none of them is lost
         why = (await slaq.explain(names[-1], client=c))["reason"]
         assert "2 of 2 tasks labelled database run" in why
         assert await let_end(c, futures) == [*range(6)] * (len(names) + 1)
@@ -143,7 +144,7 @@ async def test_tasks_that_dask_places_are_limited_too(c, s, plugin, a, b):
         with labelled(workers=[b.address]), tasks_of("a"):
             pinned = c.map(wait_for, ["go"] * 4, pure=False)
         await until(lambda: len(held(s)) == 6)
-        assert plugin.pools.limits.waiting == 6
+        assert inside(plugin).limits.waiting == 6
         await let_end(c, [*loose, *pinned])
     assert peak.most["database"] == 2
 
@@ -157,7 +158,7 @@ async def test_held_tasks_and_tasks_that_dask_places_take_turns(c, s, plugin, a,
             held_ones = in_job(c, "a").map(where, range(6), key="held", pure=False)
         await until(lambda: len(held(s)) == 12)
         await let_end(c, [first, *pinned, *held_ones])
-    order = [binding.key.split("-")[0] for binding in plugin.pools.bindings][1:]
+    order = [binding.key.split("-")[0] for binding in inside(plugin).bindings][1:]
     assert order[:6].count("pinned") == order[:6].count("held") == 3
 
 
@@ -170,7 +171,7 @@ async def test_tasks_that_no_worker_may_run_keep_no_other_waiting(c, s, plugin, 
         last = c.submit(where, key="last")
     await until(lambda: len(held(s)) == 5)
     await let_end(c, [first, last])
-    await until(lambda: not plugin.pools.limits.used["licence"])
+    await until(lambda: not inside(plugin).limits.used["licence"])
     assert len(held(s)) == 4
     async with Worker(s.address, resources={"GPU": 4}, nthreads=4) as worker:
         peak = Peak(s)
@@ -224,29 +225,29 @@ async def test_no_limit_is_put_into_force_after_a_failure(c, s, plugin, a, b):
 @with_plugin([2, 2], limits={"licence": 1, "disk": 2})
 async def test_a_limit_is_removed_and_one_that_is_not_there_is_an_error(c, s, plugin, a, b):
     await slaq.set_limit("licence", None, client=c)
-    assert dict(plugin.pools.limits.most) == {"disk": 2}
+    assert dict(inside(plugin).limits.most) == {"disk": 2}
     for unknown in ("licence", 3):
         with pytest.raises(InvalidSetting, match="has no limit; labels with a limit are: disk"):
             await slaq.set_limit(unknown, None, client=c)
-    assert dict(plugin.pools.limits.most) == {"disk": 2}
+    assert dict(inside(plugin).limits.most) == {"disk": 2}
 
 
 @pytest.mark.parametrize("contended", [False, True])
 @with_plugin([2, 2], ahead=0)
 async def test_limits_change_while_tasks_wait(c, s, plugin, a, b, contended):
-    limits = plugin.pools.limits
+    limits = inside(plugin).limits
     async with jobs(c, *("ab" if contended else "")):
         with labelled("licence"), tasks_of("a"):
             futures = c.map(wait_for, [f"go-{n}" for n in range(12)], pure=False)
         await until(lambda: len(s.tasks) == 12 and any(ws.processing for ws in s.workers.values()))
         there = sum(len(ws.processing) for ws in s.workers.values())
-        plugin.pools.set_limits({"licence": 1})
+        inside(plugin).set_limits({"licence": 1})
         assert limits.used["licence"] == there
         await until(lambda: len(held(s)) == 12 - there)
-        plugin.pools.set_limits({"licence": there + 1})
+        inside(plugin).set_limits({"licence": there + 1})
         if not contended:
             await until(lambda: limits.used["licence"] == there + 1)
-        plugin.pools.set_limits({})
+        inside(plugin).set_limits({})
         for n in range(12):
             await Event(f"go-{n}").set()
         await c.gather(futures)
@@ -301,7 +302,7 @@ async def test_random_work_keeps_to_its_limits_and_ends(client, cluster, plugin)
                 await client.cancel(waves.pop(rng.randrange(len(waves))))
         await client.gather([future for wave in waves for future in wave])
     await client.gather(client.map(work, [0.1] * 5, pure=False))
-    assert not plugin.pools.limits.used.total() and not plugin.pools.limits.waiting
+    assert not inside(plugin).limits.used.total() and not inside(plugin).limits.waiting
     assert {label: peak.most[label] for label in LIMITS} == LIMITS
 
 
@@ -312,7 +313,7 @@ async def test_a_restart_leaves_no_task_counted(c, s, plugin, a, b):
     await until(lambda: len(held(s)) == 3)
     await Event("go").set()
     await c.restart(wait_for_workers=False)
-    limits = plugin.pools.limits
+    limits = inside(plugin).limits
     assert limits and not limits.used.total() and not limits.waiting
     async with Worker(s.address):
         with labelled("licence"):
@@ -336,6 +337,6 @@ async def test_what_is_left_of_a_raised_limit_goes_to_jobs_at_once(c, s, plugin,
             pinned = c.submit(wait_for, "go", 1, workers=[a.address])
             mine = in_job(c, "a").submit(wait_for, "go", 2)
         await until(lambda: len(held(s)) == 2)
-        plugin.pools.set_limits({"licence": 3})
+        inside(plugin).set_limits({"licence": 3})
         await until(lambda: not held(s), 5)
         await let_end(c, [first, pinned, mine])

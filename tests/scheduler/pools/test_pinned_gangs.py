@@ -11,6 +11,7 @@ from distributed import Event, wait
 from driving import (
     gen_cluster,
     hook,
+    inside,
     jobs,
     let_end,
     on_virtual,
@@ -195,11 +196,11 @@ async def test_members_of_a_gang_are_charged_once_for_the_time_that_they_run(c, 
         with tasks_of("a"), dask.annotate(slaq_gang="one", slaq_gang_size=2):
             futures = [c.submit(wait_for, "go", w.name, workers=[w.address]) for w in (a, b)]
         await until(lambda: running(plugin, "a") == 2)
-        pool = plugin.pools.pools["a"]
+        pool = inside(plugin).pool("a")
         for _ in range(5):
             await asyncio.sleep(0.02)
-            plugin.pools.tick(1.0)
+            inside(plugin).tick(1.0)
         assert 0 < pool.service <= 2 * (monotonic() - begin)
         await let_end(c, futures)
         assert pool.service <= 2 * (monotonic() - begin)
-        assert 0 < plugin.engine.jobs["a"].attained <= 2 * (monotonic() - begin)
+        assert 0 < inside(plugin).job("a").attained <= 2 * (monotonic() - begin)

@@ -19,6 +19,7 @@ from driving import (
     held_tasks,
     hook,
     in_job,
+    inside,
     jobs,
     let_end,
     map_in_each,
@@ -51,7 +52,7 @@ async def test_one_job_alone_is_not_held(c, s, plugin, a, b):
     async with jobs(c, "a"):
         futures = c.map(wait_for, ["go"] * 8, pure=False)
         await until(lambda: len(s.tasks) == 8 and any(ws.processing for ws in s.workers.values()))
-        assert not plugin.pools.holds_or_releases
+        assert not inside(plugin).holds
         assert not restricted_by_us(s, plugin)
         await let_end(c, futures)
     assert set(reasons(plugin).values()) == {"passed"}
@@ -83,7 +84,7 @@ async def test_who_is_left_alone_is_held_on(client, cluster, plugin, both, alone
             await asyncio.sleep(both)
         futures = in_job(client, "a").map(work, [alone] * 8, pure=False)
         await asyncio.sleep(alone)
-        holding = bool(plugin.pools.holds_or_releases)
+        holding = bool(inside(plugin).holds)
         await client.gather(futures)
     assert holding is held
 
@@ -96,7 +97,7 @@ async def test_tasks_of_a_job_run_in_dasks_order_of_priority(c, s, plugin, a):
             futures += [c.submit(where, p, priority=p, key=f"p{p}") for p in (3, -1, 7, 0)]
         await until(lambda: ready(plugin, "a") == 4)
         await let_end(c, futures)
-    assert [b.key for b in plugin.pools.bindings] == ["first", "p7", "p3", "p0", "p-1"]
+    assert [b.key for b in inside(plugin).bindings] == ["first", "p7", "p3", "p0", "p-1"]
 
 
 @pytest.mark.parametrize("higher", ["a", "b"])
@@ -119,7 +120,7 @@ async def test_jobs_of_equal_index_are_served_by_weight(client, cluster, plugin)
     async with slaq.job("a", client=client, weight=3), slaq.job("b", client=client):
         futures = map_in_each(client, "ab", work, [0.2] * 200)
         await asyncio.sleep(10)
-        attained = {name: job.attained for name, job in plugin.engine.jobs.items()}
+        attained = {name: job.attained for name, job in inside(plugin).jobs.items()}
         await client.cancel(futures)
     assert attained["a"] / attained["b"] == pytest.approx(3, rel=0.15)
 
@@ -135,9 +136,9 @@ def test_a_job_keeps_its_floor_whatever_its_index(least):
             job.report(1.0)
             futures = map_in_each(client, "ab", work, [0.4] * 220)
             await asyncio.sleep(20)
-            used = plugin.engine.jobs["b"].attained
+            used = inside(plugin).job("b").attained
             await client.cancel(futures)
-        assert "floor" in {b.reason for b in plugin.pools.bindings if b.job == "b"}
+        assert "floor" in {b.reason for b in inside(plugin).bindings if b.job == "b"}
         return used / 20
 
     share = least or 0.0
@@ -169,7 +170,7 @@ async def test_a_paused_job_sends_nothing_while_another_goes_on(c, s, plugin, a)
         await until(lambda: ready(plugin, "a") == 3)
         assert await c.gather(in_job(c, "b").map(inc, range(3), pure=False)) == [1, 2, 3]
         assert set(served(plugin)) == {"b"}
-        assert plugin.pools.tick(1.0) == 0
+        assert inside(plugin).tick(1.0) == 0
         await slaq.unpause("a", client=c)
         assert await c.gather(paused) == [1, 2, 3]
 
@@ -202,7 +203,7 @@ def test_no_more_root_tasks_are_sent_ahead_than_the_users_worker_saturation(satu
         async with jobs(c, "a", "b"):
             for _ in range(2):  # the second time it is known how long they take
                 await c.gather(in_job(c, "a").map(slowinc, range(12), delay=0.06, pure=False))
-            plugin.pools.tick(1.0)
+            inside(plugin).tick(1.0)
         assert max(seen) <= most
 
     run()
@@ -244,7 +245,7 @@ async def test_a_task_is_charged_until_it_gives_up_its_slot(client, cluster, plu
 
     async with slaq.job("a", client=client), slaq.job("b", client=client):
         await in_job(client, "a").submit(secedes_after_half_a_second, "long", key="long")
-        found = plugin.engine.jobs["a"].attained
+        found = inside(plugin).job("a").attained
     assert found == pytest.approx(0.5, abs=0.05)
 
 
@@ -310,12 +311,12 @@ def test_a_job_that_submits_again_has_submitted_at_least_what_it_usually_does(ta
 
 @with_plugin([1, 1], epoch="50 ms")
 async def test_tasks_that_dask_refuses_are_chosen_again(c, s, plugin, a, b):
-    refused, send = [], plugin.pools.control.send
+    refused, send = [], inside(plugin).control.send
 
     def refuses(sending, why):
         refused.append(sending) if len(refused) < 3 else send(sending, why)
 
-    plugin.pools.control.send = refuses
+    inside(plugin).control.send = refuses
     async with jobs(c, "a", "b"):
         futures = map_in_each(c, "ab", inc, range(10))
         assert await c.gather(futures) == [*range(1, 11)] * 2
@@ -330,8 +331,8 @@ async def test_nothing_is_sent_to_a_worker_that_stopped_in_the_same_turn(c, s, p
         s.running.discard(stopped)
         plugin.pools.rounds.dispatcher.free[b.address] = plugin.pools.sent.on(stopped)
         before = set(stopped.processing)
-        plugin.pools.dispatch()
+        inside(plugin).dispatch()
         assert set(stopped.processing) == before
         s.running.add(stopped)
-        plugin.pools.slots_changed(b.address)
+        inside(plugin).slots_changed(b.address)
         assert await let_end(c, futures) == list(range(6))

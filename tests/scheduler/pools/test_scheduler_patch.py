@@ -18,6 +18,7 @@ from driving import (
     held_tasks,
     hook,
     in_job,
+    inside,
     jobs,
     let_end,
     ready,
@@ -104,7 +105,7 @@ async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, plug
         for future, given in ((plain, None), (chosen, both)):
             await state_of(s, future, *HELD)
             ts = s.tasks[future.key]
-            assert plugin.pools.tracker.is_held(ts)
+            assert inside(plugin).is_held(ts)
             # Dask's validation allows none in its queue: there they are laid aside.
             assert ts.worker_restrictions == (None if ts.state == "queued" else given)
             assert not ts.host_restrictions and not ts.loose_restrictions
@@ -125,7 +126,7 @@ async def test_dask_decides_by_itself_once_nothing_is_to_be_held(c, s, plugin, a
             elif end == "fall back":
                 plugin.fall_back(ZeroDivisionError("on purpose"))
             elif end == "hold no more":
-                plugin.pools.hold(False)
+                inside(plugin).hold(False)
             await until(lambda: end == "jobs end" or not overrides(s))
         await until(lambda: not overrides(s))
     assert not s.unrunnable
@@ -156,9 +157,9 @@ async def test_what_somebody_else_puts_around_ours_goes_on(c, s, plugin, a, b, n
     async with jobs(c, "a", "b"):
         futures = await held_tasks(c, plugin, "a", 8, run=2)
         other = Other(s, name, wraps)
-        assert all(plugin.pools.tracker.is_held(ts) for ts in s.unrunnable)
+        assert all(inside(plugin).is_held(ts) for ts in s.unrunnable)
     for _ in range(2):  # with the other one there, and after it is gone
-        await until(lambda: not plugin.pools.holds_or_releases)
+        await until(lambda: not inside(plugin).holds)
         assert await let_end(c, futures) == list(range(8))
         assert await c.gather(c.map(inc, range(6), pure=False)) == list(range(1, 7))
         assert await c.submit(len, "ab", pure=False) == 2  # one alone is no root task
@@ -178,7 +179,7 @@ async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b):
 
     What is held stays so whenever ours was put in last.
     """
-    rng, patch, others = random.Random(0), plugin.pools.patch, []
+    rng, patch, others = random.Random(0), inside(plugin).patch, []
     future = await begun(s, c.submit(wait_for, "go", 1))
     ts = s.tasks[future.key]
     held = False
@@ -230,11 +231,11 @@ async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b):
 async def test_workers_that_the_user_gave_are_kept_to_and_are_back(c, s, plugin, a, b, d):
     async with jobs(c, "a", "b"):
         plugin.run_once()
-        both = set(s.workers) - set(plugin.pools.pools["a"].granted.workers)
+        both = set(s.workers) - set(inside(plugin).pool("a").granted.workers)
         futures = in_job(c, "a").map(where, range(12), workers=sorted(both), pure=False)
         assert set(await c.gather(futures)) <= both
     assert all(s.tasks[future.key].worker_restrictions == both for future in futures)
-    assert "passed" not in {binding.reason for binding in plugin.pools.bindings}
+    assert "passed" not in {binding.reason for binding in inside(plugin).bindings}
 
 
 def slow_where(n):
@@ -252,7 +253,7 @@ async def test_without_lending_no_task_runs_outside_its_jobs_set(c, s, *workers)
     plugin = await start_plugin(c, s, policy=policy, lend=False, ahead=0)
     async with jobs(c, "a", "b"):
         plugin.run_once()
-        mine = set(plugin.pools.pools["a"].granted.workers)
+        mine = set(inside(plugin).pool("a").granted.workers)
         assert len(mine) == 2
         others = await begun(s, in_job(c, "b").map(wait_for, ["go"] * 2, pure=False))
         for _ in range(2):  # the second time it is known how long they take

@@ -5,7 +5,7 @@ from time import monotonic
 
 import dask
 import pytest
-from driving import HELD, in_job, on_virtual, on_virtual_clock, state_of, tasks_of, work
+from driving import HELD, in_job, inside, on_virtual, on_virtual_clock, state_of, tasks_of, work
 
 import dask_slaq as slaq
 
@@ -49,7 +49,7 @@ def test_short_tasks_with_inputs_are_sent_at_once_within_the_worker_set(seconds,
             futures = [f for name in "ab" for f in chains(client, name, seconds, 4)]
             while not all(f.done() for f in futures):
                 for ts in scheduler.tasks.values():
-                    pool = plugin.pools.tracker.pool_of.get(ts.key)
+                    pool = inside(plugin).pool_of.get(ts.key)
                     if ts.processing_on is None or pool is None or not ts.dependencies:
                         continue
                     if ts.processing_on.address not in (ts.worker_restrictions or ()):
@@ -62,13 +62,13 @@ def test_short_tasks_with_inputs_are_sent_at_once_within_the_worker_set(seconds,
             log = scheduler.transition_log
             waited = mine & {key for key, _, finish, *_ in log if finish in HELD}
             assert not lend or bool(waited) == (seconds == LONG)
-            found = [b for b in plugin.pools.bindings if b.key in mine]
+            found = [b for b in inside(plugin).bindings if b.key in mine]
             reasons = {b.reason for b in found if b.why == "short"}
             assert reasons <= ({"granted", "lent"} if lend else {"granted"})
             assert bool(reasons) == (seconds == SHORT)
         assert not unrestricted
         assert lend or not outside
-        assert not any(plugin.pools.control.has(ts) for ts in scheduler.tasks.values())
+        assert not any(inside(plugin).restricts(ts) for ts in scheduler.tasks.values())
         assert all(ts.priority[0] == 0 for ts in scheduler.tasks.values())
 
     on_virtual_clock(scenario, [1, 1], lend=lend)

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from driving import Fixed, in_job, jobs, on_virtual_clock, tasks_of, until, work
+from driving import Fixed, in_job, inside, jobs, on_virtual_clock, tasks_of, until, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -30,7 +30,7 @@ def test_every_task_is_sent_inside_the_set_of_its_job(policy, seconds):
         await asyncio.gather(*(train(client, name, 6, n, seconds) for name, n in widths.items()))
         assert counted.sent == 6 * (sum(widths.values()) + len(widths))
         assert counted.inside == counted.sent
-        assert {each.reason for each in plugin.pools.bindings} <= {"granted", "floor", "passed"}
+        assert {each.reason for each in inside(plugin).bindings} <= {"granted", "floor", "passed"}
 
     on_virtual_clock(scenario, [1, 1, 2], policy=policy, lend=False)
 
@@ -40,11 +40,11 @@ def test_a_thread_that_nobody_entitled_can_use_is_granted_to_another_job_at_once
         begin = virtual.now()
         async with jobs(client, "a", "b"):
             plugin.run_once()
-            planned = plugin.pools.pools["b"].granted.planned
+            planned = inside(plugin).pool("b").granted.planned
             assert len(planned) == 2
             futures = in_job(client, "b").map(work, [0.5] * 16, pure=False)
-            await until(lambda: len(plugin.pools.pools["b"].running) == 4)
-            assert len(plugin.pools.pools["b"].granted.workers) == 4
+            await until(lambda: len(inside(plugin).pool("b").running) == 4)
+            assert len(inside(plugin).pool("b").granted.workers) == 4
             row = (await slaq.status(client))["jobs"]
             assert row["b"]["borrowed"] == 2 and row["a"]["lent"] == 2
             assert "2 of them on borrowed threads" in row["b"]["reason"]
@@ -53,7 +53,7 @@ def test_a_thread_that_nobody_entitled_can_use_is_granted_to_another_job_at_once
             await client.gather(mine)
             waited = virtual.now() - begin
             await client.gather(futures)
-            assert plugin.pools.pools["b"].granted.workers == planned
+            assert inside(plugin).pool("b").granted.workers == planned
         return waited, virtual.now() - begin
 
     waited, ended = on_virtual_clock(
@@ -67,14 +67,14 @@ def test_a_fraction_of_a_thread_is_a_part_of_its_time():
     async def scenario(client, cluster, plugin):
         async with jobs(client, "a", "b"):
             plugin.run_once()
-            begin = plugin.engine.jobs["a"].attained, plugin.engine.jobs["b"].attained
+            begin = inside(plugin).job("a").attained, inside(plugin).job("b").attained
             futures = [
                 future
                 for name in "ab"
                 for future in in_job(client, name).map(work, [0.1] * 200, pure=False)
             ]
             await asyncio.sleep(15)
-            used = [plugin.engine.jobs[n].attained - b for n, b in zip("ab", begin, strict=True)]
+            used = [inside(plugin).job(n).attained - b for n, b in zip("ab", begin, strict=True)]
             await client.cancel(futures)
         return used
 
@@ -83,30 +83,29 @@ def test_a_fraction_of_a_thread_is_a_part_of_its_time():
     assert a / (a + b) == pytest.approx(0.25, abs=0.03)
 
 
-async def time_of(client, name, iterations, loss, seconds, tasks, **settings):
-    begin = virtual.now()
-    async with slaq.job(name, client=client, **settings) as job:
-        for k in range(iterations):
-            works = client.map(virtual.work, range(tasks), seconds=seconds, pure=False)
-            await client.gather(works)
-            job.report(loss(k))
-    return virtual.now() - begin
+def time_of(settings, iterations, loss, seconds, tasks, **of_job):
+    """The time that a job takes on four threads."""
+
+    async def main():
+        async with virtual.Cluster(threads=[1] * 4) as cluster, cluster.client() as client:
+            await client.register_plugin(slaq.SlaqPlugin(**settings))
+            begin = virtual.now()
+            async with slaq.job("a", client=client, **of_job) as job:
+                for k in range(iterations):
+                    works = client.map(virtual.work, range(tasks), seconds=seconds, pure=False)
+                    await client.gather(works)
+                    job.report(loss(k))
+            return virtual.now() - begin
+
+    return virtual.run(main)
 
 
 @pytest.mark.parametrize("settings", [{"lend": False}, {"policy": "slaq2017"}])
 def test_a_job_that_reached_its_target_borrows_what_others_leave(settings):
-    async def main():
-        async with virtual.Cluster(threads=[1] * 4) as cluster, cluster.client() as client:
-            await client.register_plugin(slaq.SlaqPlugin(**settings))
-            return await time_of(client, "a", 12, lambda k: 0.5**k, 0.2, 8, target=0.9)
-
-    assert virtual.run(main) < 1.1 * 12 * 8 * 0.2 / 4
+    took = time_of(settings, 12, lambda k: 0.5**k, 0.2, 8, target=0.9)
+    assert took < 1.1 * 12 * 8 * 0.2 / 4
 
 
 def test_a_cap_below_a_thread_is_a_part_of_the_time_of_one():
-    async def main():
-        async with virtual.Cluster(threads=[1] * 4) as cluster, cluster.client() as client:
-            await client.register_plugin(slaq.SlaqPlugin(lend=False))
-            return await time_of(client, "a", 10, lambda k: 1 / (k + 1), 0.1, 4, max_share=0.25)
-
-    assert virtual.run(main) > 0.8 * 10 * 4 * 0.1 / 0.25
+    took = time_of({"lend": False}, 10, lambda k: 1 / (k + 1), 0.1, 4, max_share=0.25)
+    assert took > 0.8 * 10 * 4 * 0.1 / 0.25

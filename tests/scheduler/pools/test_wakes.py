@@ -4,21 +4,21 @@ import asyncio
 from time import monotonic
 
 import pytest
-from driving import in_job, jobs, on_virtual, tasks_of, work
+from driving import in_job, inside, jobs, on_virtual, tasks_of, work
 
 
 def counted(plugin):
     """Count dispatches, and those that sent nothing, from now on."""
-    found, dispatch = {"all": 0, "empty": 0}, plugin.pools.dispatch
+    found, dispatch = {"all": 0, "empty": 0}, inside(plugin).dispatch
 
     def count():
-        send, sent = plugin.pools.tracker.send, []
+        send, sent = inside(plugin).tracker.send, []
         plugin.pools.rounds.send = lambda choice: sent.append(choice) or send(choice)
         dispatch()
         found["all"] += 1
         found["empty"] += not sent
 
-    plugin.pools.dispatch = count
+    inside(plugin).dispatch = count
     return found
 
 

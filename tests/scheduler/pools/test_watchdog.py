@@ -6,7 +6,7 @@ import logging
 import dask
 import pytest
 from distributed import wait
-from driving import on_virtual_clock
+from driving import inside, on_virtual_clock
 
 import dask_slaq as slaq
 from benchmarks import virtual
@@ -34,10 +34,10 @@ def with_another_job(main):
 
 def test_tasks_whose_dispatch_was_lost_run_all_the_same(caplog):
     async def main(client, plugin, workers):
-        plugin.pools.dispatch = list  # fills no slot
+        inside(plugin).dispatch = list  # fills no slot
         futures = client.map(add, range(4), pure=False)
         await asyncio.sleep(SOON / 2)
-        del plugin.pools.dispatch
+        del inside(plugin).dispatch
         begin = virtual.now()
         assert await client.gather(futures) == [1, 2, 3, 4]
         return virtual.now() - begin

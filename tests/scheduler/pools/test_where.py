@@ -10,6 +10,7 @@ from driving import (
     Fixed,
     gen_cluster,
     in_job,
+    inside,
     jobs,
     let_end,
     on_virtual,
@@ -35,7 +36,7 @@ HALVES = Fixed(a=(1.0, 1.0), b=(1.0, 1.0))
 def set_of(plugin, job):
     """The only worker of a job's set, as it was decided."""
     plugin.run_once()
-    (address,) = plugin.pools.pools[job].granted.workers
+    (address,) = inside(plugin).pool(job).granted.workers
     return address
 
 
@@ -45,7 +46,7 @@ async def test_free_slots_are_lent_and_the_loan_is_recorded(c, s, plugin, a, b):
         mine = set_of(plugin, "a")
         futures = in_job(c, "a").map(wait_for, ["go"] * 2, pure=False)
         await until(lambda: running(plugin, "a") == 2)
-        reasons = {binding.worker: binding.reason for binding in plugin.pools.bindings}
+        reasons = {binding.worker: binding.reason for binding in inside(plugin).bindings}
         (other,) = set(s.workers) - {mine}
         assert reasons[other] == "lent" and reasons[mine] in ("granted", "floor")
         await let_end(c, futures)
@@ -105,7 +106,7 @@ async def test_a_task_does_not_wait_for_a_worker_that_it_cannot_have(c, s, a, b,
             busy = c.map(wait_for, ["go", "go"], pure=False, workers=[a.address, b.address])
             await until(lambda: running(plugin, "a") == 2)
             later = c.submit(where, x, key="later", **extra)
-            await until(lambda: s.tasks.get("later") in plugin.pools.pools["a"].ready)
+            await until(lambda: s.tasks.get("later") in inside(plugin).pool("a").ready)
         if why == "gone":
             await c.replicate([x], n=2)
             await s.remove_worker(a.address, stimulus_id="test")

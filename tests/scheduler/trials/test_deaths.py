@@ -8,7 +8,7 @@ import dask
 import pytest
 from distributed import Event, Nanny, Status, Worker, as_completed, get_worker, secede
 from distributed.scheduler import KilledWorker
-from driving import HELD, in_job, jobs, tasks_of, until, wait_for, with_plugin
+from driving import HELD, in_job, inside, jobs, tasks_of, until, wait_for, with_plugin
 from moving import descend, killing
 
 import dask_slaq as slaq
@@ -43,13 +43,11 @@ async def test_a_model_that_kills_its_worker_is_lost_alone(c, s, plugin, a):
 async def test_a_death_counts_only_against_models_that_trained(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(descend, range(8), pure=False)
-        search = plugin.searches.running["grid"]
+        search = inside(plugin).search("grid")
         await until(lambda: search.trials.waiting >= 4)
         alive = search.trials.alive.items()  # Dask tells a moment before the model why it left
-        excused = plugin.pools.tracker.control.excused
-        await until(
-            lambda: all((s.tasks[key] in excused) == trial.state.waits for key, trial in alive)
-        )
+        excused = inside(plugin).excused
+        await until(lambda: all((s.tasks[key] in excused) == trial.state.waits for key, trial in alive))
         waits = {key for key, trial in search.trials.alive.items() if trial.state.waits}
         lost = {ts.key for ts in s.workers[a.address].processing}
         await a.close(executor_wait=False)
@@ -63,14 +61,12 @@ async def test_a_death_counts_only_against_models_that_trained(c, s, plugin, a, 
 async def test_models_stay_excused_when_tasks_are_held_no_longer(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(descend, range(5), pure=False)
-        trials = plugin.searches.running["grid"].trials
+        trials = inside(plugin).trials("grid")
         await until(lambda: trials.waiting >= 2)
-        plugin.pools.hold(True)
-        plugin.pools.hold(False)
-        alive, excused = trials.alive.items(), plugin.pools.tracker.control.excused
-        await until(
-            lambda: all((s.tasks[key] in excused) == trial.state.waits for key, trial in alive)
-        )
+        inside(plugin).hold(True)
+        inside(plugin).hold(False)
+        alive, excused = trials.alive.items(), inside(plugin).excused
+        await until(lambda: all((s.tasks[key] in excused) == trial.state.waits for key, trial in alive))
         assert await c.gather(futures) == list(range(5))
     assert suspicious(s) == {0}
 
@@ -80,7 +76,7 @@ async def test_models_stay_excused_when_tasks_are_held_no_longer(c, s, plugin, a
 async def test_all_are_as_suspicious_as_before_when_they_need_not_wait(c, s, plugin, a, how):
     search = await slaq.search("grid", client=c, steps=STEPS).__aenter__()
     futures = c.map(descend, range(5), pure=False)
-    trials = plugin.searches.running["grid"].trials
+    trials = inside(plugin).trials("grid")
     await until(lambda: trials.waiting >= 2)
     if how == "pause":
         await slaq.pause("grid", client=c)
@@ -91,7 +87,7 @@ async def test_all_are_as_suspicious_as_before_when_they_need_not_wait(c, s, plu
         await until(lambda: suspicious(s) == {0})
     await search.__aexit__(*(how == "end of the block" and (ValueError,) * 3) or (None,) * 3)
     if how == "end of the block":
-        await until(lambda: not plugin.searches.running)
+        await until(lambda: not inside(plugin).searches)
         assert suspicious(s) == {0}
     assert await c.gather(futures) == list(range(5))
     assert suspicious(s) == {0}
@@ -105,7 +101,7 @@ async def test_a_model_that_computes_without_a_thread_stays_suspicious(c, s, plu
 
     async with slaq.search("grid", client=c) as search:
         futures = c.map(seceded, range(3), pure=False)
-        trials = plugin.searches.running["grid"].trials
+        trials = inside(plugin).trials("grid")
         await until(lambda: trials.waiting == 3)
         assert suspicious(s) == {0}
         assert await c.gather(futures) == list(range(3))
@@ -117,7 +113,7 @@ async def test_held_members_of_a_gang_are_not_suspicious(c, s, plugin, a, b):
     async with jobs(c, "one", "two"):
         plugin.run_once()
         busy = in_job(c, "two").map(wait_for, ["go"] * 4, range(4), pure=False)
-        await until(lambda: plugin.pools.pools["two"].ready)
+        await until(lambda: inside(plugin).pool("two").ready)
         with tasks_of("one"), dask.annotate(slaq_gang="g", slaq_gang_size=3, slaq_threads=1):
             held = [c.submit(wait_for, "go", workers=[w.address], pure=False) for w in (a, b)]
         await until(lambda: all(f.key in s.tasks and s.tasks[f.key].state in HELD for f in held))
@@ -133,7 +129,7 @@ async def test_held_members_of_a_gang_are_not_suspicious(c, s, plugin, a, b):
 async def test_results_that_are_lost_are_ready_again_and_known(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS) as search:
         futures = c.map(descend, range(16), pure=False)
-        trials = plugin.searches.running["grid"].trials
+        trials = inside(plugin).trials("grid")
         await until(lambda: len(s.workers[a.address].has_what) >= 3 and trials.alive)
         lost = {ts.key for ts in s.workers[a.address].has_what}
         await a.close(executor_wait=False)

@@ -3,7 +3,7 @@
 import pytest
 from distributed import Status
 from distributed.utils_test import captured_logger
-from driving import another_client, assert_nothing_left, start_plugin, until, with_plugin
+from driving import another_client, assert_nothing_left, inside, start_plugin, until, with_plugin
 from moving import descend
 
 import dask_slaq as slaq
@@ -20,8 +20,8 @@ async def begin(client, plugin):
     """A search of which some trials wait: the plugin's record of it, and its futures."""
     async with slaq.search("grid", client=client, steps=STEPS):
         futures = client.map(descend, range(8), steps=STEPS, pure=False)
-    await until(lambda: plugin.searches.running["grid"].trials.waiting >= 3)
-    return plugin.searches.running["grid"], futures
+    await until(lambda: inside(plugin).trials("grid").waiting >= 3)
+    return inside(plugin).search("grid"), futures
 
 
 def waiting(*workers) -> int:
@@ -71,7 +71,7 @@ async def test_a_worker_leaves_or_is_paused(c, s, plugin, a, b, how):
     else:
         await a.close(executor_wait=False)
     assert await c.gather(futures) == list(range(8))
-    await until(lambda: not plugin.searches.running)
+    await until(lambda: not inside(plugin).searches)
     done = [t for t in plugin.searches.ended.get(search.run) if t["state"] == "done"]
     assert [t["iteration"] for t in done] == [STEPS] * 8
 
@@ -81,7 +81,7 @@ async def test_the_client_leaves(c, s, plugin, a, b):
     other = await another_client(s)
     await begin(other, plugin)
     await other.close()
-    await until(lambda: not plugin.searches.running and not s.tasks)
+    await until(lambda: not inside(plugin).searches and not s.tasks)
     await until(lambda: not waiting(a, b))
     assert_nothing_left(s, plugin)
     assert await c.submit(sum, [1, 2]) == 3
@@ -102,7 +102,7 @@ async def test_an_error_of_our_own_is_no_dropped_message(c, s, plugin, a, b, whe
     """Half way through an account."""
     _, futures = await begin(c, plugin)
     with captured_logger("dask_slaq") as log:
-        setattr(plugin.pools.tracker, where, lambda *args, **kwargs: {}["of our own"])
+        setattr(inside(plugin).tracker, where, lambda *args, **kwargs: {}["of our own"])
         await until(lambda: plugin.failed)
         assert plugin.failed == "KeyError: 'of our own'"
         await check_all_go_on(c, futures, a, b)

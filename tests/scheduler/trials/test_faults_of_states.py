@@ -8,7 +8,7 @@ from distributed import Client, Event, Nanny, Status, get_worker
 from distributed.scheduler import KilledWorker
 from distributed.utils import sync
 from distributed.utils_test import captured_logger
-from driving import until, with_plugin
+from driving import inside, until, with_plugin
 from moving import begin, check, killing, let_some_leave
 
 import dask_slaq as slaq
@@ -24,15 +24,15 @@ async def test_nothing_is_left_of_models_whose_client_is_lost(c, s, plugin, a, b
         await let_some_leave(other, plugin, a)
         assert futures
     await until(lambda: not s.tasks)
-    await until(lambda: not (agent_of(b).slots or plugin.searches.running))
-    assert not plugin.pools.tracker.migrating and not plugin.searches.states.names
+    await until(lambda: not (agent_of(b).slots or inside(plugin).searches))
+    assert not inside(plugin).migrating and not inside(plugin).states
 
 
 @with_plugin([1, 1])
 async def test_models_whose_states_are_all_lost_begin_anew(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
     for key in [key for key, t in search.trials.alive.items() if t.checkpoint.reports]:
-        release(s, plugin.searches.states.names[key], "slaq-states")
+        release(s, inside(plugin).states[key], "slaq-states")
     with captured_logger("dask_slaq.worker.reports") as log:
         await a.close()
         check(await c.gather(futures))
@@ -78,7 +78,7 @@ async def test_a_fault_while_models_arrive(c, s, plugin, a, b, d, what, monkeypa
     _search, futures = await begin(c, plugin)
     await slaq.pause("grid", client=c)
     await c.retire_workers([a.address])
-    await until(lambda: plugin.pools.tracker.migrating)
+    await until(lambda: inside(plugin).migrating)
     monkeypatch.setattr(reports, "fetch", late)
     await slaq.unpause("grid", client=c)
     await until(lambda: arriving)
@@ -93,10 +93,10 @@ async def test_a_fault_while_models_arrive(c, s, plugin, a, b, d, what, monkeypa
     await Event("fetch", client=c).set()
     if what == "cancelled":
         await until(lambda: not s.tasks)
-        assert not plugin.pools.tracker.migrating and not plugin.searches.states.names
+        assert not inside(plugin).migrating and not inside(plugin).states
         return
     check(await c.gather(futures))
     if what == "worker":
         await closing
-    assert not plugin.pools.tracker.migrating
+    assert not inside(plugin).migrating
     arriving[0].status = Status.running if what == "paused" else arriving[0].status

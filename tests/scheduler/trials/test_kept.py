@@ -8,7 +8,7 @@ import time
 import pytest
 from distributed import Client
 from distributed.utils_test import captured_logger, poll_for
-from driving import small_cluster, until, with_plugin
+from driving import inside, small_cluster, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting
@@ -44,8 +44,8 @@ async def begin(scheduler, plugin, models=6, **settings):
     async with Client(scheduler.address, asynchronous=True) as first:
         async with slaq.search("grid", client=first, steps=STEPS, keep="1min", **settings):
             futures = first.map(train, range(models), pure=False)
-        kept = plugin.searches.kept.find("grid", plugin.jobs.owner["grid"])
-        await until(lambda: len(plugin.searches.running["grid"].trials.alive) > 0)
+        kept = inside(plugin).kept.find("grid", inside(plugin).owners["grid"])
+        await until(lambda: len(inside(plugin).trials("grid").alive) > 0)
     await until(lambda: first.id not in scheduler.clients)
     del futures
     assert len(kept.keys) == models
@@ -56,17 +56,17 @@ async def begin(scheduler, plugin, models=6, **settings):
 @with_plugin([1, 1])
 async def test_a_new_program_finds_models_that_train_on_or_have_ended(c, s, plugin, a, b, have):
     await begin(s, plugin)
-    assert "grid" in plugin.searches.running
+    assert "grid" in inside(plugin).searches
     GO.set()
     if have == "ended":
-        await until(lambda: "grid" not in plugin.jobs.reports)
+        await until(lambda: "grid" not in inside(plugin).reports)
     async with slaq.search("grid", client=c, steps=STEPS, reattach=True) as search:
         assert await c.gather(search.futures) == list(range(6))
         assert [t["state"] for t in await search.trials()] == ["done"] * 6
-    await until(lambda: "grid" not in plugin.jobs.reports)
+    await until(lambda: "grid" not in inside(plugin).reports)
     await until(lambda: not clients_of_kept(s))  # the new client wants them
     search.futures.clear()
-    await until(lambda: not s.tasks and not plugin.searches.kept)
+    await until(lambda: not s.tasks and not inside(plugin).kept)
 
 
 @with_plugin([1, 1])
@@ -76,7 +76,7 @@ async def test_a_search_that_is_over_is_kept_when_its_driver_leaves(c, s, plugin
         async with slaq.search("grid", client=first, steps=STEPS, keep=60):
             futures = first.map(train, range(3), pure=False)
             await first.gather(futures)
-        await until(lambda: "grid" not in plugin.jobs.reports)
+        await until(lambda: "grid" not in inside(plugin).reports)
         assert not clients_of_kept(s)
     async with slaq.search("grid", client=c, steps=STEPS, reattach=True) as search:
         assert await c.gather(search.futures) == list(range(3))
@@ -86,8 +86,8 @@ async def test_a_search_that_is_over_is_kept_when_its_driver_leaves(c, s, plugin
 async def test_what_nobody_finds_again_is_dropped_after_its_time(c, s, plugin, a, b):
     kept = await begin(s, plugin)
     kept.seconds = 0.0
-    plugin.searches.kept.look()
-    await until(lambda: not s.tasks and not plugin.jobs.reports)
+    inside(plugin).kept.look()
+    await until(lambda: not s.tasks and not inside(plugin).reports)
     assert not clients_of_kept(s)
     GO.set()
 
@@ -97,7 +97,7 @@ async def test_an_interrupted_block_keeps_its_search_and_says_so(c, s, plugin, a
     with captured_logger("dask_slaq.client.search_block") as log, pytest.raises(KeyboardInterrupt):
         async with slaq.search("grid", client=c, steps=STEPS, keep=60):
             futures = c.map(train, range(4), pure=False)
-            await until(lambda: plugin.searches.running["grid"].trials.alive)
+            await until(lambda: inside(plugin).trials("grid").alive)
             raise KeyboardInterrupt
     del futures
     assert "slaq.stop('grid') ends it" in log.getvalue()
@@ -112,7 +112,7 @@ async def test_an_interrupted_block_keeps_its_search_and_says_so(c, s, plugin, a
 async def test_a_driver_that_is_there_may_cancel_its_models(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS, keep=60):
         futures = c.map(train, range(4), pure=False)
-    await until(lambda: len(plugin.searches.running["grid"].trials.alive) > 0)
+    await until(lambda: len(inside(plugin).trials("grid").alive) > 0)
     await c.cancel(futures[:2])
     await until(lambda: len([ts for ts in s.tasks.values() if ts.who_wants]) == 2)
     GO.set()
@@ -123,7 +123,7 @@ async def test_a_driver_that_is_there_may_cancel_its_models(c, s, plugin, a, b):
 async def test_without_anything_kept_a_new_search_begins(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, reattach=True) as search:
         assert search.futures == []
-    assert not plugin.searches.kept
+    assert not inside(plugin).kept
     with pytest.raises(InvalidSetting, match="keep"):
         slaq.search("grid", keep=0)
 
@@ -133,7 +133,7 @@ async def test_another_program_may_stop_it(c, s, plugin, a, b):
     await begin(s, plugin)
     await slaq.stop("grid", client=c)
     GO.set()
-    await until(lambda: "grid" not in plugin.jobs.reports)
+    await until(lambda: "grid" not in inside(plugin).reports)
 
 
 PROGRAM = """

@@ -8,7 +8,7 @@ import time
 import dask
 import pytest
 from distributed import Scheduler, Worker
-from driving import in_job, tasks_of, until, with_plugin
+from driving import in_job, inside, tasks_of, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.trials import TrialEvent
@@ -95,7 +95,7 @@ async def test_few_enough_wait_also_where_all_tasks_are_on_the_worker(c, s, plug
     most = 0
     async with slaq.search("grid", client=c, steps=STEPS, max_waiting=2):
         futures = [c.submit(train, k, 1e6, False, pure=False) for k in range(12)]
-        trials = plugin.searches.running["grid"].trials
+        trials = inside(plugin).trials("grid")
         while not all(future.done() for future in futures):
             most = max(most, trials.waiting)
             await asyncio.sleep(0.005)
@@ -109,7 +109,7 @@ async def test_two_searches_share_the_room(c, s, plugin, a):
     async with slaq.search("one", client=c, steps=STEPS), slaq.search("two", client=c):
         futures = []
         for name, numbers in (("one", range(8)), ("two", range(8, 16))):
-            with tasks_of(name), dask.annotate(slaq_search=plugin.searches.running[name].run):
+            with tasks_of(name), dask.annotate(slaq_search=inside(plugin).search(name).run):
                 futures += c.map(train, numbers, nbytes=200e6, grows=False, pure=False, key=name)
         assert await c.gather(futures) == list(range(16))
     assert max(seen) <= 0.8 * LIMIT
@@ -141,10 +141,10 @@ async def test_nothing_waits_after_a_worker_died_of_its_memory(c, s, plugin, a):
     await measured(s, a)
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train, range(12), nbytes=1e6, grows=False, seconds=0.02, pure=False)
-        trials = plugin.searches.running["grid"].trials
+        trials = inside(plugin).trials("grid")
         await until(lambda: trials.waiting >= 2)
         hold(-1, 0.9 * LIMIT)
-        await until(lambda: plugin.searches.quotas._memory[a.address][0] > 0.9 * LIMIT)
+        await until(lambda: inside(plugin).quotas._memory[a.address][0] > 0.9 * LIMIT)
         await a.close(executor_wait=False)
         _held.clear()
         async with Worker(s.address, nthreads=1, memory_limit=LIMIT) as b:
@@ -161,7 +161,7 @@ async def test_a_worker_that_leaves_for_another_reason_changes_nothing(c, s, plu
     a.monitor.get_process_memory = lambda: 1e8  # these tests' process may take more than its limit
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train, range(4), nbytes=1e6, grows=False, pure=False)
-        search = plugin.searches.running["grid"]
+        search = inside(plugin).search("grid")
         await until(lambda: search.trials.alive)
         # Nannies tell so, and anybody may.
         for told in ("nonsense", {}, {"worker": []}, {"worker": a.address}):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from distributed import Worker
 from distributed.utils_test import captured_logger
-from driving import pause, until, with_plugin
+from driving import inside, pause, until, with_plugin
 from moving import RUN, STEPS, begin, check, count_kept, let_some_leave, train
 
 import dask_slaq as slaq
@@ -21,7 +21,7 @@ from dask_slaq.worker.trial_slot import SavedState, TrialSlot
 @with_plugin([1, 1])
 async def test_models_of_a_worker_that_dies_go_on_from_their_state(c, s, plugin, a, b):
     _search, futures = await begin(c, plugin)
-    names = plugin.searches.states.names
+    names = inside(plugin).states
     await until(lambda: all(s.tasks[n].who_has for some in names.values() for n in some))
     await a.close()
     check(await c.gather(futures))
@@ -124,7 +124,7 @@ async def test_states_in_files_outlive_a_program_that_left_its_block(c, s, plugi
         futures = c.map(train_and_note, range(6), steps=3 * STEPS, pure=False)
         await until(lambda: len(list(tmp_path.glob("grid/*.state"))) == 6)
     await c.cancel(futures)  # as Dask does if the program dies
-    await until(lambda: not s.tasks and not plugin.searches.running)
+    await until(lambda: not s.tasks and not inside(plugin).searches)
     await asyncio.sleep(0.2)
     assert len(list(tmp_path.glob("grid/*.state"))) == 6
 
@@ -176,7 +176,7 @@ def train_callable(offset: float) -> list[int]:
 async def test_a_model_that_can_be_called_is_a_state_itself(c, s, plugin, a, b):
     async with slaq.search("callable", client=c, steps=STEPS):
         futures = c.map(train_callable, range(6), pure=False)
-        await until(lambda: count_kept(plugin.searches.running["callable"]) >= 2)
+        await until(lambda: count_kept(inside(plugin).search("callable")) >= 2)
         await c.retire_workers([b.address])
         check(await c.gather(futures))
 
@@ -220,7 +220,7 @@ async def test_a_state_that_cannot_be_pickled_is_said_and_its_model_waits(c, s, 
             assert await c.gather(futures) == [STEPS] * 6
     assert log.getvalue().count("cannot be pickled: it stays on its worker") == 6
     assert sum(t["waited"] for t in await search.trials()) > 0
-    assert not plugin.searches.states.names
+    assert not inside(plugin).states
 
 
 @with_plugin([1, 1])
@@ -228,11 +228,11 @@ async def test_models_that_have_left_go_on_after_an_exception_left_the_block(c, 
     with pytest.raises(ZeroDivisionError):
         async with slaq.search("grid", client=c, steps=STEPS):
             futures = c.map(train, range(8), pure=False)
-            search = plugin.searches.running["grid"]
+            search = inside(plugin).search("grid")
             await until(lambda: count_kept(search) >= 12)
             await let_some_leave(c, plugin, a)
             raise ZeroDivisionError
-    await until(lambda: not plugin.searches.running)
+    await until(lambda: not inside(plugin).searches)
     check(await c.gather(futures))
 
 
@@ -248,7 +248,7 @@ async def test_models_that_have_left_go_on_whatever_fails(c, s, plugin, a, b, wh
         await until(lambda: {f.status for f in futures} <= {"error", "finished"})
         return
     check(await c.gather(futures))
-    assert not plugin.pools.tracker.migrating
+    assert not inside(plugin).migrating
 
 
 #: Steps at which models of `guarded` have left, or ended.

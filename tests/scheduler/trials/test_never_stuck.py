@@ -5,7 +5,7 @@ import time
 
 from distributed import Event, Status, worker_client
 from distributed.utils_test import inc, slowinc
-from driving import pause, steal, until, wait_for, with_plugin
+from driving import inside, pause, steal, until, wait_for, with_plugin
 from moving import STEPS, begin, check, descend, let_some_leave, train
 
 import dask_slaq as slaq
@@ -33,7 +33,7 @@ async def test_a_model_that_waits_keeps_no_resource_that_another_search_needs(c,
 async def test_no_model_moves_where_one_that_waits_has_the_resource(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS, resources={"GPU": 1}):
         futures = c.map(train, range(8), pure=False)
-        alive = plugin.searches.running["grid"].trials.alive
+        alive = inside(plugin).trials("grid").alive
         await until(lambda: sum(t.checkpoint.usable and t.reports > 4 for t in alive.values()) == 2)
         pause(b)
         check(await ends(futures))
@@ -67,7 +67,7 @@ async def test_the_one_thread_of_an_owner_is_where_its_models_may_run(c, s, plug
 async def test_no_model_is_sent_to_a_worker_that_was_paused_since_the_choice(c, s, plugin, a, b):
     search, futures = await begin(c, plugin)
     await let_some_leave(c, plugin, b)
-    key, ts = next(iter(plugin.pools.tracker.migrating.items()))
+    key, ts = next(iter(inside(plugin).migrating.items()))
     pause(a)
     ws = s.workers[a.address]
     await until(lambda: ws not in s.running)
@@ -94,9 +94,9 @@ def train_with_tasks(number: int) -> int:
 async def test_a_search_ends_whose_models_were_cancelled_beside_their_tasks(c, s, plugin, a, b):
     async with slaq.search("grid", client=c):
         futures = c.map(train_with_tasks, range(6), pure=False)
-    await until(lambda: plugin.pools.pools["grid"].inner)
+    await until(lambda: inside(plugin).pool("grid").inner)
     await c.cancel(futures)
-    await until(lambda: not plugin.jobs.reports, STUCK)
+    await until(lambda: not inside(plugin).reports, STUCK)
 
 
 @with_plugin([4])

@@ -6,10 +6,9 @@ import time
 import pytest
 from distributed import Event
 from distributed.utils_test import captured_logger
-from driving import alerts_of, let_end, until, with_plugin
+from driving import alerts_of, inside, let_end, until, warn_again, with_plugin
 
 import dask_slaq as slaq
-from dask_slaq.worker import reports
 from dask_slaq.worker.trial_agent import agent_of
 
 
@@ -24,14 +23,14 @@ def report_all(losses, seconds=0.005, **step):
 @with_plugin([1, 1])
 async def test_models_without_finite_losses_count_and_are_said_to_diverge(c, s, plugin, a, b, lost):
     seen, why = await alerts_of(c, s), "all its losses are nan or infinite"
-    reports._warned.clear()
+    warn_again()
     with captured_logger("dask_slaq") as log:
         async with slaq.search("grid", client=c, steps=40) as search:
             futures = c.map(report_all, [[lost] * 40] * 4, pure=False)
-            await until(lambda: plugin.engine.jobs["grid"].iteration > 10, 20)
+            await until(lambda: inside(plugin).job("grid").iteration > 10, 20)
             for _ in range(3):
-                before = plugin.engine.jobs["grid"].iteration
-                await until(lambda n=before: plugin.engine.jobs["grid"].iteration > n, 20)
+                before = inside(plugin).job("grid").iteration
+                await until(lambda n=before: inside(plugin).job("grid").iteration > n, 20)
                 plugin.run_once()
             found = await slaq.explain("grid", client=c)
             assert why in found["why"] and why in found["text"]
@@ -72,7 +71,7 @@ async def test_a_verdict_on_a_curve_does_not_end_the_next_one(c, s, plugin, a):
 
     async with slaq.search("grid", client=c, prune=True) as search:
         future = c.submit(find_rate_and_train)
-        trials, agent = plugin.searches.running["grid"].trials, agent_of(a)
+        trials, agent = inside(plugin).trials("grid"), agent_of(a)
         trials.peers[None].is_hopeless = lambda trial, *_: trial.losses.first == 9.0
         await until(lambda: any(turn["prune"] for turn in agent._turns), 20)
         assert await let_end(c, future, "judged") == 0.4
@@ -92,7 +91,7 @@ async def test_a_complete_model_is_kept(c, s, plugin, a):
 
     async with slaq.search("grid", client=c, steps=60, prune=True) as search:
         futures = [c.submit(train_to_the_end, every, pure=False) for every in (1, 6)]
-        trials = plugin.searches.running["grid"].trials
+        trials = inside(plugin).trials("grid")
         await until(lambda: [t.step for t in trials.alive.values()] in ([59, 54], [54, 59]), 20)
         trials.peers[None].is_hopeless = lambda *_: True  # as they make their last step
         agent = agent_of(a)

@@ -3,7 +3,7 @@
 import math
 import time
 
-from driving import gen_cluster, start_plugin, until, with_plugin
+from driving import gen_cluster, inside, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.memory.file import prune
@@ -38,15 +38,15 @@ async def test_the_next_search_begins_with_what_was_best(c, s, plugin, a):
 async def test_a_later_scheduler_knows_it_from_the_file(c, s, a, tmp_path):
     plugin = await start_plugin(c, s, memory=str(tmp_path / "runs.db"))
     await run(c, [0, 1, 2, 3, 4])
-    await until(lambda: plugin.memory.store.events("searches"))
+    await until(lambda: inside(plugin).store.events("searches"))
     plugin = await start_plugin(c, s, memory=str(tmp_path / "runs.db"))
     await until(lambda: plugin.memory.searches._models)
     assert (await run(c, [0, 1, 2, 3, 4], data=math.nan, pure=False))[0] == 3
-    await until(lambda: len(plugin.memory.store.events("searches")) == 2)
+    await until(lambda: len(inside(plugin).store.events("searches")) == 2)
     prune(tmp_path / "runs.db", kind="other")
-    assert len(plugin.memory.store.events("searches")) == 2
+    assert len(inside(plugin).store.events("searches")) == 2
     prune(tmp_path / "runs.db", kind="grid")
-    assert plugin.memory.store.events("searches") == []
+    assert inside(plugin).store.events("searches") == []
 
 
 @with_plugin([1])

@@ -6,7 +6,7 @@ import time
 import pytest
 from distributed import get_worker
 from distributed.deploy import Adaptive
-from driving import on_virtual, until, with_plugin
+from driving import inside, on_virtual, until, with_plugin
 from moving import STEPS, begin, check
 
 import dask_slaq as slaq
@@ -18,7 +18,7 @@ TERMS = {"price": 0.1, "maximum": 8, "stay": 0, "start-up": "10s"}
 
 def only_one(plugin):
     """Let one worker be enough."""
-    plugin.by_worth.scaler.terms = plugin.by_worth.scaler.terms._replace(maximum=1)
+    inside(plugin).scaler.terms = inside(plugin).scaler.terms._replace(maximum=1)
 
 
 @with_plugin([1, 1], scaling=TERMS)
@@ -26,7 +26,7 @@ async def test_models_with_states_leave_a_worker_that_drains(c, s, plugin, a, b)
     search, futures = await begin(c, plugin)
     only_one(plugin)
     assert s.adaptive_target() == 1
-    (going,) = plugin.by_worth.draining
+    (going,) = inside(plugin).draining
     there = {key for key, trial in search.trials.alive.items() if trial.worker == going}
     assert there
     if any(not trial.state.migrates for key, trial in search.trials.alive.items() if key in there):
@@ -47,11 +47,11 @@ async def test_models_without_states_keep_their_worker_until_they_end(c, s, plug
 
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train, range(8), pure=False)
-    alive = plugin.searches.running["grid"].trials.alive
+    alive = inside(plugin).trials("grid").alive
     await until(lambda: {trial.worker for trial in alive.values()} == set(s.workers))
     only_one(plugin)
     assert s.adaptive_target() == 1
-    (going,) = plugin.by_worth.draining
+    (going,) = inside(plugin).draining
     there = {key for key, trial in alive.items() if trial.worker == going}
     await until(lambda: s.adaptive_target() == 1 and s.workers_to_close(target=1) == [going])
     assert there and not there & alive.keys()
@@ -84,7 +84,7 @@ async def test_workers_come_for_models_and_go_as_these_end(client, cluster, plug
     assert (elastic.starts, len(elastic.plan)) == (models, 0)
     adaptive.stop()
     await elastic.close()
-    assert not plugin.scaling.failed
+    assert not inside(plugin).scaling_error
     last = dict(counts)  # workers when the next model ended
     assert last[models] == models and last[0] == 1
     assert all(workers <= max(n, 1) + 1 for n, workers in last.items()), last

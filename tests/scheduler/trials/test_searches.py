@@ -13,9 +13,11 @@ from driving import (
     assert_nothing_left,
     gen_cluster,
     in_job,
+    inside,
     let_end,
     until,
     wait_for,
+    warn_again,
     with_plugin,
 )
 from moving import descend
@@ -48,7 +50,7 @@ def report_once(loss):
 async def test_models_with_keys_of_their_own_go_where_a_thread_is_free(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = [c.submit(descend, k, key=f"rate={k}") for k in range(12)]
-        trials = plugin.searches.running["grid"].trials
+        trials = inside(plugin).trials("grid")
         await until(lambda: len(trials.alive) >= 2)
         # Dask alone would send all of them at once.
         assert sum(len(ws.processing) for ws in s.workers.values()) <= len(trials.alive) + 4
@@ -67,9 +69,9 @@ async def test_the_best_models_are_ready_first_and_all_results_are_the_same(c, s
     assert {(t["state"], t["iteration"]) for t in trials} == {("done", STEPS)}
     assert sum(t["waited"] for t in trials) > sum(t["computed"] for t in trials)
     assert sorted(t["loss"] for t in trials) == [o + 1 / STEPS for o in sorted(offsets)]
-    await until(lambda: not plugin.searches.running)
+    await until(lambda: not inside(plugin).searches)
     assert_nothing_left(s, plugin)
-    seconds = sum(usage.core_seconds for usage in plugin.jobs.accounts.totals.values())
+    seconds = sum(usage.core_seconds for usage in inside(plugin).accounts.totals.values())
     assert seconds >= 0.005 * STEPS * len(offsets)
 
 
@@ -93,7 +95,7 @@ async def test_no_more_trials_train_than_there_are_threads(c, s, plugin, a, b):
 async def test_pause_resume_and_stop(c, s, plugin, a, b):
     async with slaq.search("grid", client=c) as search:
         futures = c.map(train_until_stopped, range(6), pure=False)
-        running = plugin.searches.running["grid"]
+        running = inside(plugin).search("grid")
         await until(lambda: running.trials.waiting)
         await slaq.pause("grid", client=c)
         await until(lambda: not running.training and not running.begun)
@@ -114,7 +116,7 @@ async def test_pause_resume_and_stop(c, s, plugin, a, b):
 async def test_a_cap_and_a_search_that_is_left_alone(c, s, plugin, a, b):
     async with slaq.search("grid", client=c, max_share=1):
         futures = c.map(descend, range(4), pure=False)
-    await until(lambda: len(plugin.searches.running["grid"].trials) > 1)
+    await until(lambda: len(inside(plugin).trials("grid")) > 1)
     assert await c.gather(futures) == list(range(4))
 
 
@@ -147,7 +149,7 @@ async def test_bad_reports_and_settings(c, s, plugin, a):
 
 @gen_cluster(client=True, nthreads=[1])
 async def test_outside_of_a_search_and_without_the_plugin_a_report_returns_at_once(c, s, a):
-    reports._warned.clear()
+    warn_again()
     with captured_logger("dask_slaq") as log:
         assert await c.gather(c.map(report_once, [1.0, 2.0], pure=False)) == [1.0, 2.0]
         assert log.getvalue().count("belongs to no search") == 1
@@ -160,7 +162,7 @@ async def test_outside_of_a_search_and_without_the_plugin_a_report_returns_at_on
 async def test_a_search_is_a_job_to_everybody_else(c, s, plugin, a):
     async with slaq.search("grid", client=c, weight=2, owner="ann", steps=STEPS):
         futures = c.map(descend, [1, 0, 2], pure=False)
-        await until(lambda: plugin.searches.running["grid"].trials.waiting)
+        await until(lambda: inside(plugin).trials("grid").waiting)
         status = (await slaq.status(c))["jobs"]["grid"]
         assert (status["weight"], status["owner"], status["max_iter"]) == (2, "ann", 3 * STEPS)
         assert status["iteration"] > 0 and status["reason"].startswith("search: ")
@@ -168,7 +170,7 @@ async def test_a_search_is_a_job_to_everybody_else(c, s, plugin, a):
         assert " in their report" in explained["text"] or " in its report" in explained["text"]
         await slaq.change("grid", weight=3, client=c)
         await c.gather(futures)
-    await until(lambda: not plugin.searches.running)
+    await until(lambda: not inside(plugin).searches)
     assert (await slaq.status(c))["owners"]["ann"]["finished_jobs"] == 1
 
 
@@ -180,10 +182,10 @@ async def test_a_search_whose_models_wait_is_waiting(c, s, plugin, a):
 
     async with slaq.job("other", client=c), slaq.search("grid", client=c):
         future = c.submit(train_long)
-        running = plugin.searches.running["grid"]
+        running = inside(plugin).search("grid")
         await until(lambda: running.trials.alive)
         held = in_job(c, "other").map(wait_for, ["go"] * 2, range(2), pure=False)
-        await until(lambda: running.trials.waiting and plugin.pools.pools["other"].running)
+        await until(lambda: running.trials.waiting and inside(plugin).pool("other").running)
         found = (await slaq.status(c))["jobs"]["grid"]
         why = "search: 0 done, 1 waits in its report"
         assert (found["state"], found["reason"]) == ("waiting", why)
@@ -257,8 +259,8 @@ async def test_what_models_that_ended_early_leave_out_is_not_expected(c, s, plug
     async with slaq.search("grid", client=c, steps=STEPS):
         futures = c.map(train_or_fail, [STEPS, 3, 4])
         await until(lambda: all(future.done() for future in futures))
-        await until(lambda: plugin.engine.jobs["grid"].max_iter == STEPS + 7)
-        assert plugin.engine.jobs["grid"].iteration == STEPS + 7
+        await until(lambda: inside(plugin).job("grid").max_iter == STEPS + 7)
+        assert inside(plugin).job("grid").iteration == STEPS + 7
         assert (await slaq.explain("grid", client=c))["reason"] == "search: 1 done, 2 failed"
 
 
@@ -267,13 +269,13 @@ async def test_a_search_that_was_stopped_has_not_ended_as_done(c, s, plugin, a):
     seen = await alerts_of(c, s)
     async with slaq.search("grid", client=c):
         futures = c.map(train_until_stopped, range(3), pure=False)
-        await until(lambda: plugin.jobs.reports["grid"] > 2)
+        await until(lambda: inside(plugin).reports["grid"] > 2)
         await slaq.stop("grid", client=c)
         await c.gather(futures)
-    await until(lambda: not plugin.jobs.reports)
+    await until(lambda: not inside(plugin).reports)
     await until(lambda: {each["event"] for each in seen if each["job"] == "grid"} - {"audit"})
     assert {each["event"] for each in seen if each["job"] == "grid"} <= {"stopped", "audit"}
-    ((_, usage),) = [(o, u) for o, u in plugin.jobs.accounts.totals.items() if u.stopped]
+    ((_, usage),) = [(o, u) for o, u in inside(plugin).accounts.totals.items() if u.stopped]
     assert usage.done == 0
 
 
@@ -287,7 +289,7 @@ async def test_what_a_model_computes_after_its_last_report_is_charged(c, s, plug
     async with slaq.search("grid", client=c, steps=STEPS):
         await c.gather(c.map(train_and_finish, [0.3], pure=False))
         await c.gather(c.map(train_and_finish, [0.0], pure=False))
-    (seconds,) = (usage.core_seconds for usage in plugin.jobs.accounts.totals.values())
+    (seconds,) = (usage.core_seconds for usage in inside(plugin).accounts.totals.values())
     assert 0.25 <= seconds < 0.9  # clocks differ by a little
 
 
@@ -310,8 +312,8 @@ async def test_a_model_that_begins_again_has_one_new_curve(c, s, plugin, a, name
 
     async with slaq.job("alone", client=c) as job:
         begin_again(named, job.report)
-        await until(lambda: plugin.engine.jobs["alone"].iteration == 8)
-        assert (plugin.engine.jobs["alone"].loss, job.iteration) == (1 / 8, 8)
+        await until(lambda: inside(plugin).job("alone").iteration == 8)
+        assert (inside(plugin).job("alone").loss, job.iteration) == (1 / 8, 8)
 
 
 @with_plugin([1])

@@ -10,7 +10,7 @@ from contextvars import copy_context
 
 import pytest
 from distributed import Event, wait
-from driving import another_client, let_end, until, with_plugin
+from driving import another_client, inside, let_end, until, with_plugin
 
 import dask_slaq as slaq
 
@@ -73,7 +73,7 @@ async def test_a_model_that_only_its_search_wants_is_given_up_again(c, s, plugin
         await until(lambda: future.key in s.tasks)
         theirs = other.submit(endless, "x", key=future.key)
         await until(lambda: len(s.tasks[future.key].who_wants) == 2)
-        trials = plugin.searches.running["mine"].trials
+        trials = inside(plugin).trials("mine")
         await until(lambda: future.key in trials.alive)
         trial = trials.alive[future.key]
         await until(lambda: trial.times.computed > 0.2)
@@ -111,7 +111,7 @@ async def test_models_that_are_computed_for_others_stay_models(c, s, plugin, a, 
             await search.stop()
         assert await let_end(other, theirs) == [*RESULTS, 4.0, 5.0]
         assert await c.gather(mine) == RESULTS
-        of_others = {b.key for b in plugin.pools.bindings if b.job.startswith("other:")}
+        of_others = {b.key for b in inside(plugin).bindings if b.job.startswith("other:")}
         assert of_others & {f.key for f in mine}
         rows = [(row["key"], row["state"], row["iteration"]) for row in await search.trials()]
         assert sorted(rows) == sorted((f.key, "done", STEPS) for f in mine)
@@ -147,10 +147,10 @@ async def test_a_search_that_is_over_and_found_again_has_tasks(c, s, plugin, a, 
     async with slaq.search("kept", client=c, keep=60) as search:
         futures = c.map(train, GRID)
         await wait(futures)
-    await until(lambda: "kept" not in plugin.searches.running)
+    await until(lambda: "kept" not in inside(plugin).searches)
     async with slaq.search("kept", client=c, keep=60, reattach=True) as again:
         rows = await again.trials()
     assert key_and_loss(rows) == key_and_loss(await search.trials()) != set()
     assert not [r for r in caplog.records if r.name.endswith(".changes")]
-    plugin.searches.kept.forget_all()
+    inside(plugin).kept.forget_all()
     del futures

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from distributed import Event, Lock
-from driving import let_end, until, with_plugin
+from driving import inside, let_end, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.core.settings import ALERT_TOPIC
@@ -42,7 +42,7 @@ async def test_a_silent_model_is_told_and_the_others_go_on(c, s, plugin, a, thre
 
 
 def count(plugin) -> int:
-    return sum(search.stalled for search in plugin.searches.running.values())
+    return sum(search.stalled for search in inside(plugin).searches.values())
 
 
 HELD = threading.Lock()

@@ -16,6 +16,7 @@ from driving import (
     Fixed,
     assert_nothing_left,
     in_job,
+    inside,
     let_end,
     map_in_each,
     steal,
@@ -75,7 +76,7 @@ async def test_trials_do_not_wait_for_tasks_of_another_worker(c, s, plugin, a, b
 async def test_tasks_that_were_stolen_take_no_thread_where_they_were(c, s, plugin, a, b):
     async with slaq.search("grid", client=c):
         first = c.submit(descend, 0, steps=2000, workers=[a.address], key="first")
-        running = plugin.searches.running["grid"]
+        running = inside(plugin).search("grid")
         await until(lambda: "first" in running.trials.alive)
         moved = c.submit(wait_for, "go", workers=[a.address], key="moved", allow_other_workers=True)
         await until(lambda: "moved" in running.begun)
@@ -96,7 +97,7 @@ async def test_trials_submit_tasks_and_wait_for_them(c, s, plugin, a, b):
         futures = c.map(train_with_tasks, range(6), pure=False)
         futures += in_job(c, "grid").map(train_with_tasks, range(6), pure=False)
         assert await asyncio.wait_for(c.gather(futures), STUCK) == [*range(6), *range(6)]
-    await until(lambda: not plugin.jobs.reports)
+    await until(lambda: not inside(plugin).reports)
     assert_nothing_left(s, plugin)
     s.validate_state()
 
@@ -105,7 +106,7 @@ async def test_trials_submit_tasks_and_wait_for_them(c, s, plugin, a, b):
 async def test_trials_submit_tasks_after_the_plugin_has_failed(c, s, plugin, a):
     async with slaq.search("grid", client=c):
         futures = c.map(train_with_tasks, range(6), pure=False)
-        running = plugin.searches.running["grid"]
+        running = inside(plugin).search("grid")
         alive = running.trials.alive
         await until(lambda: any(t.times.waited and not t.state.waits for t in alive.values()))
         plugin.fall_back(RuntimeError("test"))
@@ -122,7 +123,7 @@ async def test_what_is_computed_before_the_first_report_is_charged(c, s, plugin,
     async with slaq.search("grid", client=c, owner="ann") as search:
         await c.gather(c.map(report_late, range(3), pure=False))
     assert sum(t["computed"] for t in await search.trials()) >= 0.3
-    assert plugin.jobs.accounts.totals.of("ann").core_seconds >= 0.3
+    assert inside(plugin).accounts.totals.of("ann").core_seconds >= 0.3
 
 
 @with_plugin([1])
@@ -133,7 +134,7 @@ async def test_messages_of_a_run_that_was_cancelled_are_dropped(c, s, plugin, a)
     async with slaq.search("grid", client=c):
         for _ in range(2):
             future = c.submit(descend, 0, steps=10, key="a")
-            await until(lambda: "a" in plugin.searches.running["grid"].trials.alive)
+            await until(lambda: "a" in inside(plugin).trials("grid").alive)
             old = list(seen)
             await future.cancel()
             await until(lambda: "a" not in s.tasks)
@@ -141,10 +142,10 @@ async def test_messages_of_a_run_that_was_cancelled_are_dropped(c, s, plugin, a)
                 await c.submit(slowinc, 1, delay=0.001, pure=False)
             seen.clear()
         future = c.submit(wait_for, "go", key="a")
-        await until(lambda: "a" in plugin.searches.running["grid"].begun)
+        await until(lambda: "a" in inside(plugin).search("grid").begun)
         for message in old:
             follow(**{**message, "what": "waits"})
-        assert not plugin.searches.running["grid"].trials
+        assert not inside(plugin).trials("grid")
         assert not s.workers[a.address].long_running
         await let_end(c, future)
 
@@ -181,7 +182,7 @@ async def test_a_trial_that_secedes_is_told_by_dask_first(c, s, plugin, a):
     async with slaq.search("grid", client=c):
         future = c.submit(leave, key="a")
         await Event("left").wait()
-        await until(lambda: "a" in plugin.searches.running["grid"].trials.alive)
+        await until(lambda: "a" in inside(plugin).trials("grid").alive)
         agent_of(a).set_turns([])
         assert agent_of(a).slots["a"].state is SlotState.TRAINS
         await let_end(c, future)
@@ -208,9 +209,9 @@ async def test_a_client_that_leaves_takes_its_search_and_the_jobs_of_that(c, s, 
         search = await slaq.search("grid", client=other, keep="10min").__aenter__()
         job = await slaq.job("model", client=other).__aenter__()
         job.report(1.0)
-        await until(lambda: plugin.jobs.reports.get("model"))
+        await until(lambda: inside(plugin).reports.get("model"))
         assert plugin.searches.jobs_of("grid") == ["model"]
-    await until(lambda: not plugin.jobs.reports)
+    await until(lambda: not inside(plugin).reports)
     for block in (job, search):
         await block.__aexit__()
 
@@ -222,7 +223,7 @@ async def test_jobs_of_a_search_go_on_after_it_has_failed(c, s, plugin, a, b, fa
         async with slaq.search("grid", client=c):
             job = await slaq.job("model", client=c).__aenter__()
             job.report(1.0)
-            await until(lambda: plugin.jobs.reports.get("model"))
+            await until(lambda: inside(plugin).reports.get("model"))
             if fails == "block":
                 raise ZeroDivisionError
             plugin.fall_back(RuntimeError("test"))
@@ -275,11 +276,11 @@ def fail_slowly(offset):
 async def test_dask_does_not_take_what_waited_and_failed_for_long(c, s, plugin, a):
     async with slaq.search("grid", client=c, steps=12) as search:
         futures = c.map(fail_slowly, [5, 2, 4, 1, 3, 0], pure=False)
-        await until(lambda: any(t.state.waits for t in plugin.searches.running["grid"].trials))
+        await until(lambda: any(t.state.waits for t in inside(plugin).trials("grid")))
         await a.heartbeat()
         await c.gather(futures, errors="skip")
         rows = await search.trials()
-    await until(lambda: not plugin.searches.running)
+    await until(lambda: not inside(plugin).searches)
     longest = max(row["computed"] for row in rows)
     waited = max(row["waited"] for row in rows)
     assert s.task_prefixes["fail_slowly"].max_exec_time < longest + waited / 2

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from driving import until, with_plugin
+from driving import inside, until, with_plugin
 from moving import RUN, STEPS, train
 
 import dask_slaq as slaq
@@ -47,7 +47,7 @@ async def test_the_best_train_on_from_their_last_state(c, s, plugin, a, b, where
         future.release()
     del futures, more, future, best
     await until(lambda: not s.tasks)
-    assert not plugin.searches.states.names and "slaq-states" not in s.clients
+    assert not inside(plugin).states and "slaq-states" not in s.clients
 
 
 @with_plugin([1, 1])
@@ -97,7 +97,7 @@ async def test_who_cannot_train_on_is_told(c, s, plugin, a):
                 await asyncio.wait_for(
                     search.train_on(**{"keys": None, "steps": MORE, **given}), 10
                 )
-    await until(lambda: not plugin.searches.running)
+    await until(lambda: not inside(plugin).searches)
     with pytest.raises(SlaqError, match="over"):
         await search.train_on(future, steps=MORE)
 
