@@ -112,14 +112,15 @@ class Machine:
     """What other programs use of this machine while a demo runs, which makes it incomparable."""
 
     def __init__(self) -> None:
-        self._last, self.load = _cpu_seconds(), 0.0  # the most cores between two looks
+        self._last, self.load = cpu_seconds(), 0.0  # the most cores between two looks
         sleep(IDLE)
         self.look()
 
     def look(self) -> None:
         """Look again, as after a run."""
-        (then, before), (now, others) = self._last, _cpu_seconds()
-        self.load, self._last = max(self.load, (others - before) / (now - then)), (now, others)
+        (then, _, before), self._last = self._last, cpu_seconds()
+        now, _, others = self._last
+        self.load = max(self.load, (others - before) / (now - then))
 
     def judge(self, verdict: str, figures: Figures, key: str) -> str:
         """Return the `verdict`, or that the runs of each way in `figures` are not comparable."""
@@ -128,12 +129,12 @@ class Machine:
         return f"{verdict} Other programs used {self.load:.1f} cores at most."
 
 
-def _cpu_seconds() -> tuple[float, float]:
-    """Return the time, and the CPU seconds that programs other than this one have used."""
+def cpu_seconds() -> tuple[float, float, float]:
+    """Return the time, and the CPU seconds that this program and others have used."""
     mine, cpu = psutil.Process(), psutil.cpu_times()
     own = [each.cpu_times() for each in (mine, *mine.children(recursive=True))]
     ours = sum(each.user + each.system for each in own)
-    return time(), cpu.user + cpu.system + getattr(cpu, "nice", 0.0) - ours
+    return time(), ours, cpu.user + cpu.system + getattr(cpu, "nice", 0.0) - ours
 
 
 def disagree(figures: Figures, key: str) -> bool:

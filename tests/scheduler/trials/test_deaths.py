@@ -47,7 +47,9 @@ async def test_a_death_counts_only_against_models_that_trained(c, s, plugin, a, 
         await until(lambda: search.trials.waiting >= 4)
         alive = search.trials.alive.items()  # Dask tells a moment before the model why it left
         excused = inside(plugin).excused
-        await until(lambda: all((s.tasks[key] in excused) == trial.state.waits for key, trial in alive))
+        await until(
+            lambda: all((s.tasks[key] in excused) == trial.state.waits for key, trial in alive)
+        )
         waits = {key for key, trial in search.trials.alive.items() if trial.state.waits}
         lost = {ts.key for ts in s.workers[a.address].processing}
         await a.close(executor_wait=False)
@@ -66,7 +68,9 @@ async def test_models_stay_excused_when_tasks_are_held_no_longer(c, s, plugin, a
         inside(plugin).hold(True)
         inside(plugin).hold(False)
         alive, excused = trials.alive.items(), inside(plugin).excused
-        await until(lambda: all((s.tasks[key] in excused) == trial.state.waits for key, trial in alive))
+        await until(
+            lambda: all((s.tasks[key] in excused) == trial.state.waits for key, trial in alive)
+        )
         assert await c.gather(futures) == list(range(5))
     assert suspicious(s) == {0}
 
