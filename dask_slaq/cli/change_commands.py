@@ -10,6 +10,7 @@ import click
 from dask_slaq.cli.options import Where, call, json_flag, scheduler_options
 from dask_slaq.cli.text import aligned, local_time, printable, to_json
 from dask_slaq.core.jobs.settings import CHANGEABLE, JOB_SETTINGS
+from dask_slaq.core.text import in_threads
 
 _WHO = "Only its owner and operators (slaq.operators) may do this; everyone if there are none."
 
@@ -225,7 +226,7 @@ def reserve(
     else:
         made = call(where, "reserve", owner, threads, begin, end)
         span = f"from {local_time(made['begin'])} to {local_time(made['end'])}"
-        what = "1 thread" if threads == 1 else f"{threads:g} threads"
+        what = in_threads(threads)
         click.echo(printable(f"reservation {made['number']}: {owner} {what} {span}"))
         if made["note"]:
             click.echo(made["note"])

@@ -9,6 +9,7 @@ from typing import Any
 from dask_slaq.cli.text import aligned, duration, local_time, number, printable
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, Column, Row, rows
 from dask_slaq.core.owners.usage import DAY
+from dask_slaq.core.text import in_threads
 
 TO_SECONDS = "%Y-%m-%d %H:%M:%S"
 #: Columns of the table of running jobs.
@@ -39,7 +40,7 @@ def summary(status: Mapping[str, Any]) -> str:
     parts = [
         f"policy {status['policy']}",
         f"epoch {status['epoch']:g} s",
-        f"{status['capacity']} threads",
+        in_threads(status["capacity"]),
         f"{len(trained)} {'job' if len(trained) == 1 else 'jobs'}",
     ]
     states = [job.get("state") for job in trained]

@@ -19,7 +19,7 @@ from dask_slaq.client.trials_table import as_cells, as_html, html_row, in_words
 from dask_slaq.core.errors import InvalidSetting, NoPlugin
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, rows
 from dask_slaq.core.settings import ALERT, ENDS, shown
-from dask_slaq.core.text import aligned, printable
+from dask_slaq.core.text import aligned, in_threads, printable
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +62,14 @@ class Status(dict[str, Any]):
         doing = f"plain Dask schedules: {failed}" if failed else f"policy {self.get('policy')}"
         body = self.table()
         lines = aligned([HEADINGS, *body], LEFT) if body else ["no job is running"]
-        return "\n".join(map(printable, (f"{doing}, {self.get('capacity')} threads", *lines)))
+        return "\n".join(
+            map(printable, (f"{doing}, {in_threads(self.get('capacity', 0))}", *lines))
+        )
 
     def _repr_html_(self) -> str:
         """Return a table of all jobs."""
-        title = f"policy <b>{escape(str(self.get('policy')))}</b>, {self.get('capacity')} threads"
+        policy, threads = escape(str(self.get("policy"))), in_threads(self.get("capacity", 0))
+        title = f"policy <b>{policy}</b>, {threads}"
         if failed := self.get("failed"):
             title += f", <b>plain Dask schedules: {escape(str(failed))}</b>"
         head = html_row("th", HEADINGS, _LEFT)

@@ -19,6 +19,12 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
+def in_threads(value: float) -> str:
+    """Return a number of threads with its noun, such as ``1 thread`` or ``2.5 threads``."""
+    text = number(value, 3)
+    return f"{text} thread" if text == "1" else f"{text} threads"
+
+
 def duration(seconds: float | None) -> str:
     """Return a duration in the largest unit that fits, such as ``3.5 min``; ``?`` for None."""
     if seconds is None or not math.isfinite(seconds):

@@ -273,7 +273,7 @@ async def test_a_job_at_its_cap_is_told_of_others_only_if_these_wait(c, s, plugi
         await until(lambda: len(pool.running) >= 1 and len(pool.unfinished) == 3)
         plugin.run_once()
         reason = (await slaq.explain("alone", client=c))["reason"]
-        assert "at its max_share of 1 threads" in reason and "others" not in reason
+        assert "at its max_share of 1 thread" in reason and "others" not in reason
         await let_end(c, futures)
 
 

@@ -25,6 +25,7 @@ from dask_slaq.core.owners.terms import standings
 from dask_slaq.core.owners.usage import DAY
 from dask_slaq.core.owners.usage import OTHERS as OTHER_OWNERS
 from dask_slaq.core.settings import NOT_STARTED
+from dask_slaq.core.text import in_threads
 from dask_slaq.scheduler.current import RunningPlugin, registered_plugin
 from dask_slaq.scheduler.views import core_seconds_by_day, curves_to_come, in_words, overview
 
@@ -169,7 +170,7 @@ def _data(plugin: RunningPlugin) -> BoardData:
     status, running = overview(plugin), list(plugin.jobs.reports)
     data = BoardData(capacity=status["capacity"])
     jobs = "1 job" if len(running) == 1 else f"{len(running)} jobs"
-    data.head = f"Policy {status['policy']}, {data.capacity} threads, {jobs}."
+    data.head = f"Policy {status['policy']}, {in_threads(data.capacity)}, {jobs}."
     if status["speeds"]:
         data.head += f" {status['speeds'].capitalize()}."
     if (foretold := status["foretold"])["ended"]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, time_to_target
 from dask_slaq.core.owners.usage import DAY
-from dask_slaq.core.text import printable
+from dask_slaq.core.text import in_threads, printable
 from dask_slaq.scheduler.jobs.hindrances import blocked_in
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Pool, name_of
@@ -113,7 +113,7 @@ def _text(found: dict[str, Any]) -> str:
     """Return an explanation as lines of text."""
     lines = [f"{found['job']} ({found['owner'] or 'no owner'}): {found['reason']}"]
     sentences = [
-        f"{found['policy']} grants it {found['share']:.3g} threads: {found['why']}",
+        f"{found['policy']} grants it {in_threads(found['share'])}: {found['why']}",
         f"of its tasks, {found['running']} run and {found['ready']} are ready",
     ]
     standing = [c for c in JOB_COLUMNS if c.name in ("share", "lent", "borrowed", "owed")]
@@ -130,7 +130,7 @@ def _text(found: dict[str, Any]) -> str:
         runs = "1 like run" if found["like_runs"] == 1 else f"{found['like_runs']} like runs"
         sentences.append(f"its forecast rests on {runs} of kind {found['kind']}")
     shares = [name for name in ("min_share", "max_share") if found[name] is not None]
-    limits = [f"weight {found['weight']:g}", *(f"{n} {found[n]:g} threads" for n in shares)]
+    limits = [f"weight {found['weight']:g}", *(f"{n} {in_threads(found[n])}" for n in shares)]
     if found["latest"] is not None:
         limits.append(f"latest {found['latest']:g} times its fair time")
     sentences.append(f"in force are: {', '.join(limits)}")

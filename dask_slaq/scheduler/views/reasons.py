@@ -9,6 +9,7 @@ from typing import Any
 from distributed.scheduler import TaskState
 
 from dask_slaq.core.dispatch import Group
+from dask_slaq.core.text import in_threads
 from dask_slaq.scheduler.jobs.hindrances import blocked_in, silence_of
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Limits, Pool, Pools, name_of
@@ -139,12 +140,12 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     if last and jobs.goals.is_good_enough(pool.name):
         return "good enough: it reached its target, and other jobs are served first"
     if len(pool.running) >= pool.granted.most:
-        cap = f"max_share of {pool.granted.most:g} threads"
+        cap = f"max_share of {in_threads(pool.granted.most)}"
         if any(each.ready for each in pools.pools.values() if each is not pool):
             cap += " while others wait"
         return f"{_doing(pool)}, at its {cap}"
     if pool.account.is_limit and pool.account.owed(monotonic()) <= 0:
-        return f"{_doing(pool)}: it has used up the tokens of its {pool.granted.share:.3g} threads"
+        return f"{_doing(pool)}: it has used up the tokens of its {in_threads(pool.granted.share)}"
     if pool.gang and not pool.running:
         return f"waits until {len(pool.ready)} threads are free at once (gang)"
     if ahead and jobs.budgets.is_over(jobs.owner[pool.name]):
