@@ -158,11 +158,13 @@ def choose_leads(
 ) -> None:
     """Let some trials keep a thread to their end, so that a good model is ready soon.
 
-    Of those with the lowest scores, one of eight `threads` is for those that are done first.
+    Of those with the lowest scores, one of eight `threads`, or of as few as two, is for those that
+    are done first.
     """
     leads = sum(t.leads and not t.state.blocked for t in alive)
     some = [t for t in alive if t.losses.count and t.score < math.inf and not t.state.migrates]
-    if len(some) < LEAD_OF or leads >= (wanted := (threads + LEAD_OF // 2) // LEAD_OF):
+    wanted = max((threads + LEAD_OF // 2) // LEAD_OF, int(threads > 1))
+    if len(some) < LEAD_OF or leads >= wanted:
         return
     some.sort(key=lambda t: (t.score, t.name))
     del some[math.ceil(LEAD_PART * len(some)) :]
