@@ -43,8 +43,9 @@ def _options_of_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     for row in reversed(fields(Settings)):
         flag, default, about = row.name.replace("_", "-"), row.default, row.metadata
         names, shown = f"--{flag}", about["unset"] or default is not None
+        kind: Any = bool
         if isinstance(default, bool):
-            names, kind = f"--{flag}/--un{flag}", bool
+            names = f"--{flag}/--un{flag}"
         elif isinstance(default, str):
             kind = click.Choice(about["allowed"])
         else:

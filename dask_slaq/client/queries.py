@@ -237,7 +237,7 @@ def seconds_of(time: object, name: str = "since", example: str = "7d or 12h") ->
         return None
     try:
         # Dask knows minutes as "m" only.
-        text = re.sub(r"(?<=\d)\s*min$", "m", time) if isinstance(time, str) else time
+        text: Any = re.sub(r"(?<=\d)\s*min$", "m", time) if isinstance(time, str) else time
         seconds = math.nan if isinstance(time, bool) else float(parse_timedelta(text))
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
         seconds = math.nan
