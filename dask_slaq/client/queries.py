@@ -404,7 +404,7 @@ def span_of(begin: object, end: object, now: float) -> tuple[float, float]:
 def _moment(name: str, value: object, near: float, later: bool) -> float:
     """Return a time in Unix seconds; a time of day is the next or last one at a time `near`."""
     if is_number(value):
-        return float(value)  # type: ignore[arg-type]
+        return float(value)
     try:
         if isinstance(value, datetime):
             return value.timestamp()

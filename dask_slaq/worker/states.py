@@ -47,7 +47,7 @@ class Leave(BaseException):
     what left a task is a `Reschedule`, and gives the task back to the scheduler.
     """
 
-    @property  # type: ignore[misc]
+    @property  # type: ignore[misc]  # it can be one
     def __class__(self) -> type:  # what `isinstance` asks for
         return Reschedule
 
