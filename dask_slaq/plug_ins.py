@@ -160,13 +160,13 @@ class Timely:
         found = getattr(self.__dict__["_made"], name)
         return partial(self._timed, found) if name in self.__dict__["_methods"] else found
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         """Return what `made` returns. Raises TimeoutError if it was slow `TIMES` times."""
-        return self._timed(self._made, *args)
+        return self._timed(self._made, *args, **named)
 
-    def _timed(self, call: Callable[..., Any], *args: Any) -> Any:
+    def _timed(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         begin = monotonic()
-        found = call(*args)
+        found = call(*args, **named)
         seconds = monotonic() - begin
         self._slow = self._slow + 1 if seconds > SLOW else 0
         if self._slow >= TIMES:

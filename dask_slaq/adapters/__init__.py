@@ -4,7 +4,14 @@ There is one file per library, which declares its loops and never imports the li
 loops of a new file to `LOOPS` in ``fits.py``. ``docs/adapters.md`` lists what each reports.
 """
 
+from typing import TYPE_CHECKING
+
 from dask_slaq.core.lazy import lazy
 
-# Tasks import the file of one library, while another thread of their process imports all of them.
-__getattr__ = lazy(__name__, {"fits": ("end_calls", "instrument", "loop_states", "observe_fits")})
+__all__ = ["end_calls", "instrument", "loop_states", "observe_fits"]
+
+if TYPE_CHECKING:  # checkers would take any name for one of this module
+    from dask_slaq.adapters.fits import end_calls, instrument, loop_states, observe_fits
+else:
+    # Tasks import the file of one library, while another thread of theirs imports all of them.
+    __getattr__ = lazy(__name__, {"fits": __all__})

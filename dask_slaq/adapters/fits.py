@@ -85,6 +85,6 @@ def loop_states() -> dict[str, str]:
 
 
 def _report_to_job(loss: float) -> None:
-    import dask_slaq
+    from dask_slaq.client import training
 
-    dask_slaq.report(loss)
+    training.report(loss)

@@ -12,8 +12,8 @@ from urllib.parse import urlparse
 
 import dask
 
+from dask_slaq.adapters.observing import Address as Address
 from dask_slaq.adapters.observing import (
-    Address,
     Loop,
     LoopObserver,
     Mailbox,

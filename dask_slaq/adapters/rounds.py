@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from dask_slaq.adapters.observing import begin_trial, publish, value_of, warn_of, warn_once
 
 #: Latest value and whether higher is better, by metric, by evaluation set.
-Scores = Mapping[str, Mapping[str, tuple[float, bool]]]
+Scores = dict[str, dict[str, tuple[float, bool]]]
 
 _here = threading.local()  # has the last trial that began in this thread
 

@@ -11,7 +11,7 @@ from dask_slaq.adapters.optional import LogReport, made_on_access, optional
 
 
 def _made() -> type:
-    base = optional("transformers", "transformers").TrainerCallback
+    base: Any = optional("transformers", "transformers").TrainerCallback
 
     class SlaqReport(LogReport, base):  # type: ignore[misc]
         """Callback that reports ``eval_loss``, or else ``loss``, whenever it is logged.

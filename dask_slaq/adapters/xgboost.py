@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import dask
 
+from dask_slaq.adapters.observing import Address as Address
 from dask_slaq.adapters.observing import (
-    Address,
     Loop,
     LoopObserver,
     Mailbox,
@@ -100,7 +100,7 @@ def callback(route: Address, data: str | None) -> Any:
     from xgboost import collective
     from xgboost.callback import TrainingCallback
 
-    class Report(TrainingCallback):  # type: ignore[misc]
+    class Report(TrainingCallback):
         def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
             return rebuild(), (route.fields, data)
 
@@ -118,7 +118,8 @@ def callback(route: Address, data: str | None) -> Any:
                 log = logs.get(data) or next(iter(logs.values()), None)
                 if log and collective.get_rank() == 0:
                     scores = ((values[-1], higher_is_better(name)) for name, values in log.items())
-                    route.report(first_loss(scores, best=1.0))
+                    if (loss := first_loss(scores, best=1.0)) is not None:
+                        route.report(loss)
             except Exception:  # a report must not fail the training
                 pass
             return False
@@ -188,7 +189,7 @@ class ReplayedRounds:
 
 
 def _made() -> type:
-    base = optional("xgboost.callback", "xgboost").TrainingCallback
+    base: Any = optional("xgboost.callback", "xgboost").TrainingCallback
     Booster = optional("xgboost", "xgboost").Booster
 
     class SlaqReport(RoundReport, base):  # type: ignore[misc]

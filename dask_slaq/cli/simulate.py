@@ -43,8 +43,9 @@ def _options_of_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     for row in reversed(fields(Settings)):
         flag, default, about = row.name.replace("_", "-"), row.default, row.metadata
         names, shown = f"--{flag}", about["unset"] or default is not None
+        kind: Any = bool
         if isinstance(default, bool):
-            names, kind = f"--{flag}/--un{flag}", bool
+            names = f"--{flag}/--un{flag}"
         elif isinstance(default, str):
             kind = click.Choice(about["allowed"])
         else:
@@ -96,7 +97,7 @@ def simulate(
     trace: str | None,
     processes: int | None,
     json_file: str | None,
-    **settings: object,
+    **settings: Any,
 ) -> None:
     """Simulate training jobs that arrive on a cluster, once under each policy.
 
@@ -105,7 +106,7 @@ def simulate(
     """
     from dask_slaq.simulation import simulate as run
 
-    chosen = Settings(**settings)  # type: ignore[arg-type]
+    chosen = Settings(**settings)
     runs = chosen.seeds * len({*policies, "fair"})
     if processes is None:
         processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= MANY else 1
@@ -114,8 +115,8 @@ def simulate(
         if sys.stderr.isatty():
             click.echo(f"\r{ended} of {runs} runs ", nl=ended == runs, err=True)
 
-    about = {"arrivals": arrivals, "trace": trace, "processes": processes, "say": say}
-    found = run(policies, curves or None, chosen, **about)  # type: ignore[arg-type]
+    times: dict[str, Any] = {"arrivals": arrivals, "trace": trace}
+    found = run(policies, curves or None, chosen, processes=processes, say=say, **times)
     tell(found, _table(found), json_file)
 
 

@@ -30,9 +30,9 @@ from dask_slaq.client.queries import whatif as whatif
 from dask_slaq.client.queries import workers as workers
 from dask_slaq.client.search_block import Search as Search
 from dask_slaq.client.submit import submit as submit
-from dask_slaq.client.trial import Pruned as Pruned
-from dask_slaq.client.trial import report as report
-from dask_slaq.client.trial import trial as trial
+from dask_slaq.client.training import Pruned as Pruned
+from dask_slaq.client.training import report as report
+from dask_slaq.client.training import trial as trial
 from dask_slaq.client.trials_table import Best as Best
 from dask_slaq.client.trials_table import Trial as Trial
 from dask_slaq.client.trials_table import as_cells as as_cells

@@ -11,8 +11,9 @@ import logging
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 import dask
@@ -26,7 +27,7 @@ from dask_slaq.core.jobs.settings import JOB_SETTINGS, SENT
 from dask_slaq.worker import job_of_task
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from threading import Event
 
     from distributed import Client
     from typing_extensions import Self
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from dask_slaq.adapters.observing import ReportSession
 
 logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 #: Clients that were warned that the end of a job reached no plugin.
 _without_plugin: WeakSet[Client] = WeakSet()
@@ -44,6 +46,13 @@ warnings.filterwarnings("ignore", r"Dask annotations \{'slaq_job'", UserWarning)
 
 #: Job whose block the running code is in.
 running_job: ContextVar[Block | None] = ContextVar("slaq_job", default=None)
+
+
+class Training(Future[Result]):
+    """Future of a training in a thread of its own; `_begun` is set once its job has opened."""
+
+    job: Block
+    _begun: Event
 
 
 class Block:
@@ -85,8 +94,14 @@ class Block:
     def _why_stopped(self) -> str:
         return f"job {self.name!r} was stopped: end the training loop"
 
+    def report(
+        self, loss: float | Mapping[str, float], step: int | None = None, *, state: Any = None
+    ) -> None:
+        """Report the loss of an iteration; see `Job.report`."""
+        raise NotImplementedError
+
     def _know_model(
-        self, future: Future[Any], function: Callable[..., Any], args: Any, kwargs: Any
+        self, future: Training[Any], function: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
         """Know a training that was submitted in the block, and what it is called with."""
 

@@ -300,7 +300,7 @@ def listen(client: Client, run: str, job: Listener) -> None:
     if jobs is None:
         jobs = _running[client] = WeakValueDictionary()
         for message, method in HEARD.items():
-            client._stream_handlers[message] = functools.partial(_tell_block, jobs, method)
+            client._stream_handlers[message] = functools.partial(_tell_block, jobs, method)  # type: ignore[assignment]  # narrow
         client._stream_handlers[SILENT] = warn_of_silence
     jobs[run] = job
 

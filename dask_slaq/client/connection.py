@@ -81,7 +81,7 @@ async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
     known = await check_plugin(client)
     if operation in PROVEN:
         arguments["proof"] = _prove(client, known)
-    return await getattr(client.scheduler, operation)(**arguments)
+    return await getattr(scheduler_of(client), operation)(**arguments)
 
 
 def _prove(client: Client, known: Any) -> str:
@@ -91,7 +91,7 @@ def _prove(client: Client, known: Any) -> str:
     """
     if not (isinstance(known, dict) and known.get("proof")):
         raise NoPlugin(
-            f"the scheduler at {client.scheduler.address} runs an older release of dask_slaq: "
+            f"the scheduler at {scheduler_of(client).address} runs an older release of dask_slaq: "
             "install the one of this client there"
         )
     stream, secret = _secrets.get(client, (None, ""))
@@ -102,16 +102,21 @@ def _prove(client: Client, known: Any) -> str:
     return secret
 
 
-async def check_plugin(client: Client) -> Any:
-    """Return what the plugin says of itself. Raises `NoPlugin` if there is none; see `request`."""
+def scheduler_of(client: Client) -> Any:
+    """Return what a client sends requests by. Raises `SlaqError` if it is closed."""
     if client.scheduler is None:
         raise SlaqError(f"the Dask client {client.id} is closed: create another one")
-    known = await client.scheduler.get_metadata(keys=["slaq"], default=None)
+    return client.scheduler
+
+
+async def check_plugin(client: Client) -> Any:
+    """Return what the plugin says of itself. Raises `NoPlugin` if there is none; see `request`."""
+    known = await scheduler_of(client).get_metadata(keys=["slaq"], default=None)
     if known is None:
         await check_started(client)
         raise NoPlugin(
-            f"the scheduler at {client.scheduler.address} does not run SlaqPlugin: register it by "
-            "client.register_plugin(dask_slaq.SlaqPlugin()), or start the scheduler with "
+            f"the scheduler at {scheduler_of(client).address} does not run SlaqPlugin: register it "
+            "by client.register_plugin(dask_slaq.SlaqPlugin()), or start the scheduler with "
             "--preload dask_slaq"
         )
     return known
@@ -119,11 +124,11 @@ async def check_plugin(client: Client) -> Any:
 
 async def check_started(client: Client) -> None:
     """Raise `NoPlugin` with the reason if the scheduler was to run the plugin, and cannot."""
-    why = await client.scheduler.get_metadata(keys=[NOT_STARTED], default=None)
+    why = await scheduler_of(client).get_metadata(keys=[NOT_STARTED], default=None)
     if why is not None:
         raise NoPlugin(
-            f"SlaqPlugin did not start on the scheduler at {client.scheduler.address}, and every "
-            f"task is left to plain Dask, without limits: {why}"
+            f"SlaqPlugin did not start on the scheduler at {scheduler_of(client).address}, and "
+            f"every task is left to plain Dask, without limits: {why}"
         )
 
 

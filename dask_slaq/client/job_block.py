@@ -19,11 +19,12 @@ import dask
 
 from dask_slaq.adapters import observe_fits
 from dask_slaq.adapters.observing import Mailbox, Reporter, ReportSession
-from dask_slaq.client.block import Block, running_job
+from dask_slaq.client.block import Block, Result, running_job
 from dask_slaq.client.changes import change, pause, stop, unpause
 from dask_slaq.client.connection import request
 from dask_slaq.client.live import Status
 from dask_slaq.client.queries import status
+from dask_slaq.client.training import Arguments
 from dask_slaq.core.errors import StopTraining, UnknownJob
 from dask_slaq.core.jobs.reports import NO_LOSS, Iterations, as_loss, as_metrics, as_step, is_usable
 from dask_slaq.core.memory import check_kind
@@ -132,7 +133,9 @@ class Job(Block):
         """Iterations reported since the block was entered."""
         return self._losses.iterations.last
 
-    def report(self, loss: float | Mapping[str, float], step: int | None = None) -> None:
+    def report(
+        self, loss: float | Mapping[str, float], step: int | None = None, *, state: Any = None
+    ) -> None:
         """Report the loss of an iteration without blocking.
 
         Lower is better, unless it is a model of a search that maximizes.
@@ -145,6 +148,8 @@ class Job(Block):
         step : int, optional
             As of `dask_slaq.report`. One that is not above the last counts as the next, with one
             warning; but the first one begins the training again.
+        state : optional
+            Not kept: only a model that is one task of a search goes on from its state.
 
         Raises
         ------
@@ -204,7 +209,7 @@ class Job(Block):
                     self._mailbox = Mailbox(self._session, "its tasks")
             return Reporter(self.name, self._mailbox.route)
 
-    def bind(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def bind(self, function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         """Return a function that runs in this block, whichever thread calls it.
 
         A block counts in the thread that entered it. What other threads submit belongs to no job,
@@ -234,7 +239,7 @@ class Job(Block):
         context = copy_context()
 
         @functools.wraps(function)
-        def bound(*args: Any, **kwargs: Any) -> Any:
+        def bound(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
             return context.copy().run(function, *args, **kwargs)  # of its own in each thread
 
         return bound

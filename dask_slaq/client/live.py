@@ -243,7 +243,7 @@ def _widget(followed: Followed, client: Client, interval: float) -> Any:
             timer.stop()
 
     timer = PeriodicCallback(update, 1000 * interval)
-    client.loop.add_callback(timer.start)
+    client.loop.add_callback(timer.start)  # type: ignore[union-attr]  # never None
     return widget
 
 
@@ -320,7 +320,7 @@ def alerts(
         handler = _printer()
     client._stream_handlers[ALERT] = lambda alert: handler(alert)
     if client.asynchronous:
-        client.loop.add_callback(_follow, client)
+        client.loop.add_callback(_follow, client)  # type: ignore[union-attr]  # never None
     else:
         client.sync(_follow, client)
 

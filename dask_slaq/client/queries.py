@@ -237,7 +237,7 @@ def seconds_of(time: object, name: str = "since", example: str = "7d or 12h") ->
         return None
     try:
         # Dask knows minutes as "m" only.
-        text = re.sub(r"(?<=\d)\s*min$", "m", time) if isinstance(time, str) else time
+        text: Any = re.sub(r"(?<=\d)\s*min$", "m", time) if isinstance(time, str) else time
         seconds = math.nan if isinstance(time, bool) else float(parse_timedelta(text))
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
         seconds = math.nan
@@ -404,7 +404,7 @@ def span_of(begin: object, end: object, now: float) -> tuple[float, float]:
 def _moment(name: str, value: object, near: float, later: bool) -> float:
     """Return a time in Unix seconds; a time of day is the next or last one at a time `near`."""
     if is_number(value):
-        return float(value)  # type: ignore[arg-type]
+        return float(value)
     try:
         if isinstance(value, datetime):
             return value.timestamp()

@@ -7,18 +7,18 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import dask
 from dask.tokenize import TokenizationError
 from distributed import Future
 
 from dask_slaq.adapters import end_calls
-from dask_slaq.client.block import running_job
+from dask_slaq.client.block import Result, Training, running_job
 from dask_slaq.client.changes import steer
 from dask_slaq.client.connection import request
 from dask_slaq.client.job_block import Job
-from dask_slaq.client.trial import SearchInTask
+from dask_slaq.client.training import SearchInTask
 from dask_slaq.client.trials_table import (
     Best,
     Trial,
@@ -44,14 +44,11 @@ from dask_slaq.core.trials import (
 from dask_slaq.worker import report_trial
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future as TrainingFuture
-
     import pandas
     import xarray
     from distributed import Client
 
 logger = logging.getLogger(__name__)
-Result = TypeVar("Result")
 
 #: Seconds for which the end of a block waits for each training to have begun.
 LONGEST = 10.0
@@ -86,7 +83,7 @@ class Search(Job):
         self._maximizes = bool(self._of_search["maximize"])
         self._notes: dict[str, Any] = {}  # annotations of its tasks
         self._given: dict[Any, dict[str, Any]] = {}  # parameters by key of the task, or job
-        self._trainings: dict[str, TrainingFuture[Any]] = {}  # models that are jobs, by their names
+        self._trainings: dict[str, Training[Any]] = {}  # models that are jobs, by their names
 
     def map(
         self, function: Callable[..., Result], *iterables: Iterable[Any], **kwargs: Any
@@ -383,9 +380,9 @@ class Search(Job):
                 "another search has trained is a row there, and pure=False trains it again"
             )
         client, key = self._entered_with, row["key"]
-        training = self._trainings.get(key)
         held = client is not None and key in client.futures
-        future = training or (Future(key, client=client) if held else None)
+        future: Training[Any] | Future[Any] | None = self._trainings.get(key)
+        future = future or (Future(key, client=client) if held else None)
         return Best(self._given.get(key) or row["params"], row[by], future)
 
     def report(
@@ -434,7 +431,9 @@ class Search(Job):
         if dask.config.get("slaq.instrument", True):
             # A grid search whose fits were stopped half-way would return the best of these.
             self._end_fits(end_calls())
-        self.futures = [Future(key, client) for key in self._opened.get("keys", ())]
+        self.futures: list[Future[Any]] = [
+            Future(key, client) for key in self._opened.get("keys", ())
+        ]
         if self.futures:
             wanted = [future.key for future in self.futures]
             client._send_to_scheduler(
@@ -445,7 +444,7 @@ class Search(Job):
         return self
 
     def _know_model(
-        self, future: TrainingFuture[Any], function: Callable[..., Any], args: Any, kwargs: Any
+        self, future: Training[Any], function: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
         """Know a training that was submitted in the block, and what it is called with."""
         self._trainings[future.job.name] = future

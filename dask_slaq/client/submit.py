@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from concurrent.futures import CancelledError
+from typing import Any
 
 from distributed import Client
 
-from dask_slaq.client.block import running_job
+from dask_slaq.client.block import Result, Training, running_job
 from dask_slaq.client.blocks import job
 from dask_slaq.client.connection import current_client
 from dask_slaq.client.job_block import Job
 from dask_slaq.core.errors import StopTraining
 from dask_slaq.core.jobs.settings import JOB_SETTINGS
 
-Result = TypeVar("Result")
 
-
-class TrainingFuture(Future[Result]):
+class TrainingFuture(Training[Result]):
     """Future of a training that runs in a thread of its own.
 
     Attributes
@@ -30,7 +28,7 @@ class TrainingFuture(Future[Result]):
 
     def __init__(self, job: Job) -> None:
         super().__init__()
-        self.job = job
+        self.job: Job = job
         self._begun = threading.Event()  # its job was opened, or could not be
         self._lock = threading.Lock()
         self._cancel_asked = False

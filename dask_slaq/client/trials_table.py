@@ -249,7 +249,7 @@ def submit_again(
     rows: Iterable[Mapping[str, Any]],
     annotations: Mapping[str, Any],
     changes: Mapping[str, Any],
-) -> list[Future]:
+) -> list[Future[Any]]:
     """Submit the task of each row again, with some keyword arguments changed.
 
     Returns their futures. Raises `InvalidSetting` if a function does not take the arguments.

@@ -141,7 +141,7 @@ def check_resources(resources: Mapping[str, float] | None) -> dict[str, float]:
     return dict(resources)
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a finite real number; booleans are not."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return False
@@ -153,7 +153,7 @@ def is_number(value: object) -> bool:
 
 def is_whole(value: object, least: int) -> bool:
     """Return whether a value is a whole number of at least `least`; booleans are not."""
-    return is_number(value) and least <= value == int(value)  # type: ignore[operator, call-overload]
+    return is_number(value) and least <= value == int(value)
 
 
 def check_latest(latest: float) -> Any:

@@ -54,7 +54,7 @@ def gradient(part: int, weights: np.ndarray, copies: int) -> tuple[Any, ...]:
 def plan(options: Options) -> list[tuple[str, float, float]]:
     """Return name, rate and arrival in seconds of each job of the `options`."""
     rng, alone = np.random.default_rng(options.seed), options.seconds / options.count
-    rates = np.exp(rng.uniform(*np.log(RATES), options.count))
+    rates = np.exp(rng.uniform(np.log(RATES[0]), np.log(RATES[1]), options.count))
     gaps = SPACING * alone * rng.uniform(0.7, 1.3, options.count)
     arrivals = np.cumsum(gaps) - gaps[0]
     names = [f"job {number + 1:02}" for number in range(options.count)]
@@ -98,7 +98,7 @@ def train(client: Client, training: DemoTraining, rate: float, steps: int, copie
     weights = speed = np.zeros((65, 10))
     with slaq.job(training.name, client=client) as job:
         for _ in range(steps):
-            work = {"weights": weights, "copies": copies, "pure": False}
+            work: dict[str, Any] = {"weights": weights, "copies": copies, "pure": False}
             tasks = client.map(gradient, range(TASKS), **work)
             losses, gradients, spans = zip(*client.gather(tasks), strict=True)
             job.report(float(np.mean(losses)))

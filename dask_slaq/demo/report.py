@@ -137,7 +137,8 @@ def page(found: Result, rows: Sequence[Sequence[str]]) -> str:
     key, ready = _legend(names, colors.values()), ""
     if ranked:
         final = {t.name: t.loss for run in runs for t in run.trainings}
-        fades = np.linspace(*_OTHERS, max(2, len(final) - len(_BEST))).round().astype(int)
+        others = max(2, len(final) - len(_BEST))
+        fades = np.linspace(_OTHERS[0], _OTHERS[1], others).round().astype(int)
         palette = [*_BEST, *("#" + bytes(rgb.tolist()).hex() for rgb in fades)]
         colors = dict(zip(sorted(final, key=final.__getitem__), palette, strict=False))
         best = ("best", "second", "third", "fourth", "fifth", "others", "worst")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
 import numpy as np
+from dask.typing import Key
 from distributed import Client, Future, get_worker
 from distributed.metrics import time
 
@@ -55,7 +56,7 @@ def grid(count: int, seed: int, copies: int) -> dict[str, Any]:
     rng, models = np.random.default_rng(seed), {}
     for number in range(1, count + 1):
         rate, width = float(10 ** rng.uniform(-5.5, -1.5)), int(2 ** rng.uniform(4, 7.5))
-        given = {"random_state": int(rng.integers(2**31))}
+        given: dict[str, Any] = {"random_state": int(rng.integers(2**31))}
         if rng.random() < 0.25:
             given |= {"loss": "log_loss", "learning_rate": "constant", "eta0": rate / copies}
             models[f"{number:02} linear, rate {rate:.0e}"] = SGDClassifier(**given)
@@ -137,7 +138,7 @@ def _run(client: Client, way: str, topic: str, options: Options, copies: int) ->
         key, at, loss = event[1]
         trainings[key].curve.append((at, loss))
 
-    def ended(future: Future) -> None:
+    def ended(future: Future[Any]) -> None:
         of_key[future.key].done = time()
 
     client.subscribe_topic(topic, stepped)
@@ -146,7 +147,7 @@ def _run(client: Client, way: str, topic: str, options: Options, copies: int) ->
         block = slaq.search("demo", steps=options.steps, client=client)
     with block as found:
         run = DemoRun(way, list(trainings.values()))
-        work = {"steps": options.steps, "copies": copies}
+        work: dict[str, Any] = {"steps": options.steps, "copies": copies}
         futures = client.map(train, list(trainings), list(models.values()), **work)
         of_key = {f.key: one for f, one in zip(futures, run.trainings, strict=True)}
         for future in futures:
@@ -161,7 +162,7 @@ def _run(client: Client, way: str, topic: str, options: Options, copies: int) ->
     return run
 
 
-def waiting(search: Any, of_key: dict[str, DemoTraining]) -> list[str]:
+def waiting(search: Any, of_key: Mapping[Key, DemoTraining]) -> list[str]:
     """Return the names of the models of a `search` that wait."""
     return [of_key[t["key"]].name for t in search.trials() if t["state"] == "waiting"]
 

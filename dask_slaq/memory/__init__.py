@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from dask_slaq.core.lazy import lazy
 from dask_slaq.memory.following import MEMORY_TOPIC, Memory
 
-if TYPE_CHECKING:
+__all__ = ["MEMORY_TOPIC", "Memory"]
+
+if TYPE_CHECKING:  # checkers would take any name for one of this module
     from dask_slaq.memory.file import StoreError as StoreError
     from dask_slaq.memory.file import prune as prune
     from dask_slaq.memory.file import read_audit as read_audit
@@ -16,16 +18,14 @@ if TYPE_CHECKING:
     from dask_slaq.memory.file import read_usage as read_usage
     from dask_slaq.memory.rows import usage_as_dicts as usage_as_dicts
     from dask_slaq.memory.store import RunStore as RunStore
-
-__all__ = ["MEMORY_TOPIC", "Memory"]
-
-_READING = ("StoreError", "prune", "read_audit", "read_kinds", "read_runs", "read_usage")
-# The rows of the file, which a scheduler loads that keeps one.
-__getattr__ = lazy(
-    __name__,
-    {
-        "file": _READING,
-        "store": ("RunStore",),
-        "rows": ("usage_as_dicts",),
-    },
-)
+else:
+    # The rows of the file, which a scheduler loads that keeps one.
+    _READING = ("StoreError", "prune", "read_audit", "read_kinds", "read_runs", "read_usage")
+    __getattr__ = lazy(
+        __name__,
+        {
+            "file": _READING,
+            "store": ("RunStore",),
+            "rows": ("usage_as_dicts",),
+        },
+    )

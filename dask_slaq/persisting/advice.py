@@ -125,14 +125,13 @@ def watch(
     >>> print(found)  # doctest: +SKIP
     """
     client, limit, found = client or get_client(), _bytes(memory_limit), Advice()
-    register = getattr(client, "register_plugin", None) or client.register_scheduler_plugin
-    register(RepeatedResults())
+    client.register_plugin(RepeatedResults())
     client.sync(_ask, client, forget=True)
     yield found
     found.update(client.sync(_advise, client, limit))
 
 
-def _bytes(limit: object) -> float | None:
+def _bytes(limit: Any) -> float | None:
     if limit is None:
         return None
     try:

@@ -24,6 +24,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random.mtrand import get_bit_generator, set_bit_generator
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.safely import safely
@@ -61,13 +62,13 @@ def _save_numpy() -> Any:
     keys = state["state"].get("key")
     if isinstance(keys, np.ndarray):  # of the usual generator, where `pickle` would take longest
         state["state"]["key"] = keys.tobytes()
-    return np.random.get_bit_generator(), state
+    return get_bit_generator(), state
 
 
 def _restore_numpy(saved: Any) -> None:
     generator, state = saved
-    if np.random.get_bit_generator() is not generator:
-        np.random.set_bit_generator(generator)
+    if get_bit_generator() is not generator:
+        set_bit_generator(generator)
     keys = state["state"].get("key")
     if isinstance(keys, bytes):
         state = {**state, "state": {**state["state"], "key": np.frombuffer(keys, np.uint32)}}
@@ -75,7 +76,7 @@ def _restore_numpy(saved: Any) -> None:
 
 
 def _renew_numpy(seed: bytes) -> None:
-    kind: Any = type(np.random.get_bit_generator())
+    kind: Any = type(get_bit_generator())
     state = kind(int.from_bytes(seed, "little")).state
     np.random.set_state({**state, "has_gauss": 0, "gauss": 0.0})
 
@@ -368,7 +369,8 @@ class Carrier:
     def streams(self, taken: Mapping[str, Any] | None, *, waits: bool) -> dict[str, Any]:
         """Return the random generators that a model has used: what `resume` takes elsewhere."""
         with self._lock:
-            had, found = taken or {}, {}
+            had = taken or {}
+            found: dict[str, Any] = {}
             if self._apart or not self._is_free():
                 return found
             for what, part in self._parts.items():

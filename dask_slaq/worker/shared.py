@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Hashable
 from contextlib import suppress
 from typing import Any
 
+from dask.typing import Key
 from distributed import Worker
 
 #: Bytes up to which an argument is looked at, and models of a search on a worker.
@@ -22,9 +22,9 @@ class SharedArguments:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        self._seen: dict[str, dict[Hashable, dict[Any, int]]] = {}  # by run and key of the task
+        self._seen: dict[str, dict[Key, dict[Any, int]]] = {}  # by run and key of the task
 
-    def begin(self, run: str, key: Hashable) -> None:
+    def begin(self, run: str, key: Key) -> None:
         """See the arguments of a task that begins."""
         models = self._seen.setdefault(run, {})
         if len(models) < FEW and (found := self._prints(key)):
@@ -32,7 +32,7 @@ class SharedArguments:
         while len(self._seen) > KNOWN:
             del self._seen[next(iter(self._seen))]
 
-    def find_changed(self, run: str, key: Hashable, reports: int) -> Any:
+    def find_changed(self, run: str, key: Key, reports: int) -> Any:
         """Return the key of an argument that has changed since the task began, or None.
 
         An argument is the result of another task, or was scattered. It is looked for ever more
@@ -44,7 +44,7 @@ class SharedArguments:
         after = self._prints(key)
         return next((k for k, found in before.items() if after.get(k, found) != found), None)
 
-    def _prints(self, key: Hashable) -> dict[Any, int]:
+    def _prints(self, key: Key) -> dict[Any, int]:
         """Return hashes of the small arguments of a task that other tasks here have, too."""
         found: dict[Any, int] = {}
         with suppress(Exception):  # it ends, its arguments move, or they cannot be pickled

@@ -15,6 +15,7 @@ from time import monotonic, time
 from traceback import clear_frames
 from typing import Any
 
+from dask.typing import Key
 from distributed import Worker
 from distributed.core import Status
 from distributed.diagnostics.plugin import WorkerPlugin
@@ -71,7 +72,7 @@ class TrialAgent:
 
     def __init__(self, worker: Worker) -> None:
         self.worker: Worker = weakref.proxy(worker)  # `_agents` keeps the agent while it lives
-        self.slots: dict[Hashable, TrialSlot] = {}  # by key of the task
+        self.slots: dict[Key, TrialSlot] = {}  # by key of the task
         self._turns: list[dict[str, Any]] = []
         self._held: set[Hashable] = set()
         self._explored: set[Hashable] = set()  # those of them that wait for a place in the order
@@ -90,7 +91,7 @@ class TrialAgent:
         worker.stream_handlers["slaq-turns"] = self.set_turns
         worker.loop.add_callback(worker.plugin_add, plugin=_Follower(self), name=_Follower.name)
 
-    def begin(self, key: Hashable) -> None:
+    def begin(self, key: Key) -> None:
         """Measure the memory of the worker, and see its process, as a task of a search begins."""
         self.carrier.begin(key, annotation_of(self.worker, key, CARRIES))
         if (run := run_of(self.worker, key)) is not None:
@@ -100,7 +101,7 @@ class TrialAgent:
 
     def report(
         self,
-        key: Hashable,
+        key: Key,
         run: str,
         number: Hashable,
         loss: float,
@@ -128,7 +129,7 @@ class TrialAgent:
                 self._post_soon(self._message(slot, slot.says))
             return slot
 
-    def resume(self, key: Hashable, kept: KeptState | None, took: float) -> None:
+    def resume(self, key: Key, kept: KeptState | None, took: float) -> None:
         """Record the state that a task goes on from, and took seconds to fetch; None without."""
         if kept is not None:
             self.carrier.resume(kept.streams)
@@ -152,7 +153,7 @@ class TrialAgent:
             message = {**self._message(slot, TrialEvent.KEEPS), "state": state}
         self._post(message)
 
-    def leave(self, key: Hashable, *, done: bool = False) -> None:
+    def leave(self, key: Key, *, done: bool = False) -> None:
         """Remove the slot of a task that ended; the next trial in order may go on.
 
         A task that is `done` without a report here goes on from a state after its last one: that is
@@ -168,8 +169,8 @@ class TrialAgent:
                 slot = self._seat_of_last_report(key, kept)
             self._memory = None
             self._settle()
-            unsent = slot is not None and slot.unsent.losses
-            message = self._message(slot, TrialEvent.REPORTS) if unsent else None
+            unsent = slot if slot is not None and slot.unsent.losses else None
+            message = None if unsent is None else self._message(unsent, TrialEvent.REPORTS)
         if slot is not None:
             slot.may_go.set()
             if slot.leave is not None:
@@ -179,7 +180,7 @@ class TrialAgent:
         if message is not None:
             self._post(message)
 
-    def _seat_of_last_report(self, key: Hashable, kept: KeptState) -> TrialSlot | None:
+    def _seat_of_last_report(self, key: Key, kept: KeptState) -> TrialSlot | None:
         run = run_of(self.worker, key)
         if run is None or kept.last is None:
             return None
@@ -200,14 +201,14 @@ class TrialAgent:
         running = any(worker.status not in ENDS for worker in others)
         return self.worker.state.nthreads == 1 and not running
 
-    def knows(self, key: Hashable) -> bool:
+    def knows(self, key: Key) -> bool:
         """Return whether a task of a search runs here."""
         return key in self.slots or key in self._begun
 
     def _process_memory(self) -> float:
         return self.worker.monitor.get_process_memory()
 
-    def _growth(self, key: Hashable, memory: float, *, is_first: bool) -> float | None:
+    def _growth(self, key: Key, memory: float, *, is_first: bool) -> float | None:
         """Return the bytes by which the worker grew in a step of a trial; None if unknown.
 
         Tasks that have begun and not reported share the growth since they began.

@@ -11,6 +11,7 @@ from time import monotonic, time
 from typing import Any
 
 from dask._task_spec import DataNode, GraphNode, Task
+from dask.typing import Key
 from dask.utils import apply
 
 from dask_slaq.core.jobs.reports import Iterations
@@ -83,7 +84,7 @@ class SlotState(Enum):
 class TrialSlot:
     """Task of a trial at an agent. Times are monotonic seconds."""
 
-    key: Hashable
+    key: Key
     run: str  # search that the trial belongs to
     number: Hashable = None  # distinguishes the trials that one task makes one after the other
     metric: str = ""  # name of the loss, once a report has named it

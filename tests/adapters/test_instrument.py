@@ -15,6 +15,7 @@ from driving import until
 import dask_slaq
 from dask_slaq.adapters import instrument, loop_states, observe_fits
 from dask_slaq.adapters.observing.session import expect
+from dask_slaq.client import training
 
 
 @pytest.fixture
@@ -189,7 +190,7 @@ def test_an_interrupt_in_the_report_is_not_swallowed(fit):
 
 def test_by_default_reports_go_to_the_open_job(fit, monkeypatch):
     losses = []
-    monkeypatch.setattr(dask_slaq, "report", losses.append, raising=False)
+    monkeypatch.setattr(training, "report", losses.append)
     with instrument():
         fit()
     assert len(losses) == 4

@@ -59,6 +59,15 @@ def test_a_block_that_ends_at_once_keeps_its_reports(client, plugin):
     assert reported == [float(k) for k in range(100)]
 
 
+def test_a_function_that_reports_its_state_also_trains_in_a_job(client, plugin):
+    step = slaq.resume() or 0
+    with slaq.job("a") as job:
+        while step < 3:
+            step += 1
+            slaq.report(1 / step, state=step)
+        assert job.iteration == 3
+
+
 def test_a_report_does_not_wait_for_the_scheduler(client, plugin):
     release = threading.Event()
     with slaq.job("a") as job:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import sys
 import threading
@@ -55,7 +54,9 @@ def find(loop: Loop, module: ModuleType) -> tuple[Any, str]:
     message is the predicate of a sentence that begins with the loop.
     """
     *classes, name = loop.name.split(".")
-    holder: Any = functools.reduce(lambda part, inner: getattr(part, inner, None), classes, module)
+    holder: Any = module
+    for inner in classes:
+        holder = getattr(holder, inner, None)
     public = getattr(holder, name, None)
     if public is None:
         raise LookupError("is not there")

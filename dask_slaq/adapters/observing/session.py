@@ -225,7 +225,7 @@ def expect(iterations: object) -> None:
     nothing but `StopTraining`, if the block was stopped before.
     """
     check_not_stopped()
-    if isinstance(iterations, Integral) and iterations >= 1:
+    if isinstance(iterations, Integral) and int(iterations) >= 1:
         _tell("expect", int(iterations) + 1, "the number of iterations was not told")
 
 
@@ -303,7 +303,7 @@ def sizes_of(data: Any) -> dict[str, float]:
     """Return the ``rows``, ``columns`` and ``chunks`` (of rows) of data, as far as known."""
     found: dict[str, Any] = {}
     try:
-        shape = getattr(data, "shape", ())
+        shape: Any = getattr(data, "shape", ())
         found["rows"] = shape[0] if len(shape) else None
         found["columns"] = (shape[1] if len(shape) == 2 else 1) if len(shape) else None
         blocks = getattr(data, "numblocks", None) or (getattr(data, "npartitions", None),)
@@ -338,7 +338,7 @@ def numbers_in(values: Mapping[str, Any]) -> dict[str, float]:
     found = {}
     for name, value in values.items():
         value = value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
-        if isinstance(value, Real) and not isinstance(value, bool):
+        if not isinstance(value, bool) and isinstance(value, Real):
             number = float(value)
             if math.isfinite(number) and number >= 0:
                 found[name] = number

@@ -238,11 +238,12 @@ class Mailbox:
 
     def is_of_a_task(self, message: dict[str, Any]) -> bool:
         """Return whether a task of the fit sent a message, and not somebody who has read others."""
-        thread, number, proof = (message.get(key) for key in ("thread", "number", "proof"))
+        proof = message.get("proof")
         if not (isinstance(proof, str) and proof.isascii()):
             return False
         if not hmac.compare_digest(self.route.prove(message), proof):
             return False
+        thread, number = message["thread"], message["number"]
         if number <= self._latest.get(thread, -1):
             return False  # it is repeated
         self._latest[thread] = number

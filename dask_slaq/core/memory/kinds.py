@@ -88,7 +88,7 @@ def _feature(key: object, value: object) -> tuple[str, float]:
             f"names of a kind's numbers must have 1 to {LONGEST_FEATURE} characters, not "
             + shown(key)
         )
-    ok = is_number(value) and value >= 0  # type: ignore[operator]
+    ok = is_number(value) and value >= 0
     require(f"{key!r} of a kind", value, ok, "a finite number >= 0")
     return key, math.log10(max(float(value), ZERO))  # type: ignore[arg-type]
 

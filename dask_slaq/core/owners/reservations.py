@@ -37,13 +37,13 @@ class Reservations:
         self.forget(now)
         if not (isinstance(owner, str) and (owner := check_owner(owner))):
             raise InvalidSetting(f"owner must be the name of an owner, not {shown(owner)}")
-        ok = is_number(threads) and 0 < float(threads) <= 1e6  # type: ignore[arg-type]
+        ok = is_number(threads) and 0 < float(threads) <= 1e6
         require("threads", threads, ok, "a number > 0 and at most 1e6")
         if not (is_number(begin) and is_number(end)):
             raise InvalidSetting(
                 f"a reservation is from a time to another, not {shown(begin)} to {shown(end)}"
             )
-        first, last = float(begin), float(end)  # type: ignore[arg-type]
+        first, last = float(begin), float(end)
         if not (max(first, now) < last <= now + LONGEST * DAY):
             raise InvalidSetting(
                 "a reservation must end after it begins, from now on and within "

@@ -66,13 +66,9 @@ class GuardedPolicy:
     def __init__(
         self, name: str, made: Policy, instead: Policy, tell: Callable[[str], object]
     ) -> None:
-        self._name, self._policy, self._instead, self._tell = name, made, instead, tell
-
-    @property
-    def name(self) -> str:
-        """Name in settings; once the policy has broken a rule, also that of the other."""
-        broke = self._policy is self._instead
-        return f"{self._instead.name} (instead of {self._name})" if broke else self._name
+        #: Name in settings; once the policy has broken a rule, also that of the other.
+        self.name = name
+        self._policy, self._instead, self._tell = made, instead, tell
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_policy"], name)
@@ -88,7 +84,7 @@ class GuardedPolicy:
             wrong = f"{type(error).__name__}: {error}"
         if wrong is None:
             return found
-        self._policy = self._instead
+        self._policy, self.name = self._instead, f"{self._instead.name} (instead of {self.name})"
         self._tell(wrong)
         return self._instead(snapshot)
 

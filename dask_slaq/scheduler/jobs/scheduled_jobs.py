@@ -333,7 +333,7 @@ class ScheduledJobs(KnownJobs):
         It is said on the stream of its client, which nobody else hears or writes.
         """
         stream = self.scheduler.client_comms.get(self.pools.pools[name].client)
-        if stream is not None and self.is_of(name, stream.comm) and not stream.closed():  # type: ignore[no-untyped-call]
+        if stream is not None and self.is_of(name, stream.comm) and not stream.closed():
             stream.send({"op": what, "run": self._runs[name], **more})
 
     def cap(self, name: str, most: float | None, *, gives_way: bool = False) -> None:

@@ -105,7 +105,7 @@ class Sender(NamedTuple):
     @property
     def is_open(self) -> bool:
         """Whether it is connected."""
-        return not self.comm.closed()  # type: ignore[no-untyped-call]
+        return not self.comm.closed()
 
 
 def sender_of_message() -> Sender | None:

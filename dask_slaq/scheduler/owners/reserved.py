@@ -61,11 +61,11 @@ class KeptReservations:
         """
         await self._loaded()
         now = time()
-        if is_number(end) and end <= now:  # type: ignore[operator]
+        if is_number(end) and end <= now:
             raise InvalidSetting(
                 f"a reservation must end in the future, not at {local(end)}: it is {local(now)}"
             )
-        if is_number(begin) and is_number(end) and begin >= end:  # type: ignore[operator]
+        if is_number(begin) and is_number(end) and begin >= end:
             raise InvalidSetting(
                 f"a reservation must end after it begins, not from {local(begin)} to {local(end)}"
             )

@@ -23,7 +23,7 @@ PERIOD = 5.0
 def remove_files(folder: str) -> None:
     """Remove the states of a search from its folder, if this machine can, and an empty folder."""
     try:
-        import fsspec  # type: ignore[import-untyped]
+        import fsspec
 
         system, where = fsspec.core.url_to_fs(folder)
         for path in (*system.glob(f"{where}/*.state"), *system.glob(f"{where}/*.state.part")):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec
 
-from dask_slaq.client.block import running_job
+from dask_slaq.client.block import Result, running_job
 from dask_slaq.core.errors import StopTraining, TrialPruned, UnknownJob
 from dask_slaq.worker import report_trial
 
 Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
 
 
 def report(
@@ -62,7 +61,7 @@ def report(
     """
     current = running_job.get()
     if current is not None:
-        current.report(loss, step, **({} if state is None else {"state": state}))
+        current.report(loss, step, state=state)
     elif not report_trial(loss, step=step, state=state):
         raise UnknownJob(
             "report() was called outside a job: call it in a 'with dask_slaq.job(name)' block or "
