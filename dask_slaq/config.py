@@ -187,7 +187,7 @@ class PluginSettings:
     lend: bool = _setting(_flag, _FLAG, bool)
     normalizer: str = _one_of(*NORMALIZERS)
     runtime: str = _one_of(*RUNTIMES)
-    latest: float = _setting(_number(1, math.inf), "a factor of at least 1, or inf", float)
+    max_slowdown: float = _setting(_number(1, math.inf), "a factor of at least 1, or inf", float)
     floor: float = _setting(_number(0, 1), "a fraction in [0, 1]", float)
     other_weight: float = _setting(_number(1e-6, 1e6), "a number from 1e-6 to 1e6", float)
     reserve: float = _setting(_number(0, math.nextafter(1, 0)), "a fraction in [0, 1)", float)
@@ -202,7 +202,7 @@ class PluginSettings:
     repairs: bool = _setting(_flag, _FLAG)
     history: int = _setting(_whole(1, 1_000_000), "a whole number from 1 to 1000000", int)
     bindings: int = _setting(_whole(0, 10_000_000), "a whole number from 0 to 10000000", int)
-    memory: str | None = _setting(_or_null(_file), _PATH, Path, of_machine=True)
+    run_history: str | None = _setting(_or_null(_file), _PATH, Path, of_machine=True)
     log: str | None = _setting(_or_null(_file), _PATH, Path, of_machine=True)
     log_size: int = _setting(
         _whole(10_000, 10**12, parse_bytes), "a size from 10 kB to 1 TB, such as 100 MiB", str
@@ -216,8 +216,8 @@ class PluginSettings:
     )
     owners: dict[str, OwnerTerms] | None = _setting(
         _or_null(_owners),
-        "a mapping of owner to weight, max-threads, max-jobs, max-resources, latest, "
-        "worth-per-hour and budget, or null",
+        "a mapping of owner to weight, max-threads, max-jobs, max-resources, max-slowdown, "
+        "value-per-hour and budget, or null",
         of_machine=True,
     )
     limits: dict[str, int] = _setting(

@@ -26,7 +26,7 @@ from dask_slaq.core.search_settings import GOALS, Goal, GuardedGoal, add_goal
 
 if TYPE_CHECKING:
     from dask_slaq.core.forecast import Predictor
-    from dask_slaq.core.memory import PastRuns
+    from dask_slaq.core.run_history import PastRuns
     from dask_slaq.core.scaling import ScalingRule
 
 logger = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ def scaling_rule_of(text: str) -> ScalingRule | None:
     from dask_slaq.core.scaling import GuardedRule
 
     setting, instead = "scaling.rule", "the default"
-    made = _made("scaling", text, f"slaq.{setting}", instead, "a Worth")
+    made = _made("scaling", text, f"slaq.{setting}", instead, "a Value")
     tell = partial(_tell_broken, setting, text, instead)
     return None if made is None else GuardedRule(Timely(made), tell)
 
@@ -207,11 +207,11 @@ def policy_of(text: str, *, timely: bool = False) -> Policy:
     return GuardedPolicy(text, made, instead, partial(_tell_broken, "policy", text, INSTEAD))
 
 
-def predictor_of(text: str, memory: PastRuns | None) -> Predictor:
-    """Return a new predictor, or the default with the `memory` where it is broken."""
+def predictor_of(text: str, past_runs: PastRuns | None) -> Predictor:
+    """Return a new predictor, or the default with the `past_runs` where it is broken."""
     if text == "paper":
-        return predictor_named(text, memory)
-    instead, default = LossPredictor(memory), "the default"
+        return predictor_named(text, past_runs)
+    instead, default = LossPredictor(past_runs), "the default"
     methods = ("add", "remove", "report", "fit", "forecast")
     made = _made("predictor", text, "slaq.predictor", default, "", methods)
     if made is None:

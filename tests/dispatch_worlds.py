@@ -38,7 +38,7 @@ class Task:
     seconds: float = math.inf  # expected; infinite if unknown
     root: bool = False
     priority: int = 0  # of the user, negated
-    homes: tuple[int, ...] = ()
+    preferred: tuple[int, ...] = ()
     fetch: float = 0.0  # seconds to move its inputs
     gpu: bool = False
     pin: int | None = None  # the only worker that the user allows
@@ -117,7 +117,7 @@ class Built:
 
     def _send(self, choice: Any) -> None:
         slots = self.places[choice.worker]
-        needs, used = choice.kind.resources or (), slots.used_resources
+        needs, used = choice.constraints.resources or (), slots.used_resources
         if any(used.get(r, 0) + n > slots.resources.get(r, 0) for r, n in needs):
             slots.blocked += 1
         else:
@@ -152,7 +152,7 @@ class Built:
 
     def inputs(self, task: Handover) -> Inputs:
         seconds = self.fetch[task.ts]
-        return Inputs(seconds, task.homes, lambda a: 0.0 if a in task.homes else seconds)
+        return Inputs(seconds, task.preferred, lambda a: 0.0 if a in task.preferred else seconds)
 
     def free(self, label: str | None) -> float:
         tasks = self.world.tasks
@@ -215,10 +215,13 @@ def build(world: World) -> Built:
             kind = TaskConstraints(
                 allowed, GPU if task.gpu else None, "label" if task.label else None
             )
-        rank, homes = (task.root, (task.priority, count), count), tuple(map(address, task.homes))
+        rank, preferred = (
+            (task.root, (task.priority, count), count),
+            tuple(map(address, task.preferred)),
+        )
         ready = Handover(
-            pools[task.job], ts, DurationEstimate(task.seconds), rank, task.root, kind=kind,
-            homes=homes, loads=task.loads,
+            pools[task.job], ts, DurationEstimate(task.seconds), rank, task.root, constraints=kind,
+            preferred=preferred, loads=task.loads,
         )  # fmt: skip
         fetch[ts] = task.fetch
         pools[task.job].push(ready)
@@ -233,7 +236,7 @@ def build(world: World) -> Built:
             kind = TaskConstraints(frozenset({address(worker)}), None, label)
             ts = f"gang-{number}-{k}"
             rank = (False, (0,), 10_000 + 100 * number + k)
-            ready = Handover(pools[job], ts, DurationEstimate(), rank, kind=kind)
+            ready = Handover(pools[job], ts, DurationEstimate(), rank, constraints=kind)
             pools[job].push(ready, filed=False)
             fetch[ts] = 0.0
             found.append((ready, address(worker), 1.0))
@@ -246,7 +249,7 @@ def accounts(built: Built) -> Any:
     return [
         (
             set(pool.ready), set(pool.running), pool.threads, pool.service, pool.account.balance,
-            pool.made_at, {k: dict(r.count_at) for k, r in pool.kinds.items()}, pool.prioritized,
+            pool.made_at, {k: dict(r.count_at) for k, r in pool.filed.items()}, pool.prioritized,
             pool.user_priority(), [(g.running, g.tokens) for g in built.groups],
             built.order.key(pool, NOW),
         )
@@ -272,7 +275,7 @@ def worlds(
     jobs: int = 4,
     tasks: int = 12,
     busy: bool = True,
-    homes: bool = True,
+    preferred: bool = True,
     roots: bool = True,
     scarce: bool = True,
     owners: bool = False,
@@ -320,8 +323,8 @@ def worlds(
             seconds=draw(st.one_of(seconds(1 if ahead else 8), st.just(math.inf))),
             root=draw(st.booleans()) if roots else False,
             priority=draw(st.sampled_from([0, -5, 5])) if priorities else 0,
-            homes=tuple(draw(st.sets(worker_numbers, max_size=2))) if homes else (),
-            fetch=draw(seconds(0, 64)) if homes else 0.0,
+            preferred=tuple(draw(st.sets(worker_numbers, max_size=2))) if preferred else (),
+            fetch=draw(seconds(0, 64)) if preferred else 0.0,
             gpu=draw(st.sampled_from([False, False, True])) if scarce else False,
             pin=draw(st.one_of(st.none(), st.none(), worker_numbers)) if scarce else None,
             label=draw(st.booleans()) if scarce else False,

@@ -75,7 +75,7 @@ class Inside:
         "ended": "jobs.ended",
         "epochs": "jobs.epochs",  # their history
         "owners": "jobs.owner",
-        "worth_of": "jobs.worth_of",
+        "value_of": "jobs.value_of",
         "pause": "jobs.pause",
         # Owners
         "clients": "jobs.owners",  # whose each client is
@@ -110,13 +110,13 @@ class Inside:
         "states": "searches.states.names",  # where states of models are, by their key
         "quotas": "searches.quotas",  # memory of workers for models
         # Memory, workers, and what answers
-        "store": "memory.store",
-        "past_runs": "memory.runs",
-        "memory_error": "memory.broken",
+        "store": "run_history.store",
+        "past_runs": "run_history.runs",
+        "memory_error": "run_history.broken",
         "speeds": "speeds",
-        "scaler": "by_worth.scaler",
-        "advise": "by_worth.advise",
-        "draining": "by_worth.draining",
+        "scaler": "by_value.scaler",
+        "advise": "by_value.advise",
+        "draining": "by_value.draining",
         "scaling_error": "scaling.failed",
         "is_running": "timer.is_running",  # the timer of epochs
         "drop_shown": "shown.drop",  # what is shown is made anew
@@ -475,7 +475,7 @@ async def alerts_of(client: Client, scheduler: Scheduler) -> list[dict[str, Any]
     """Follow all alerts from now on."""
     seen: list[dict[str, Any]] = []
     slaq.alerts(seen.append, client=client)
-    await until(lambda: client.id in current_plugin(scheduler).followers)
+    await until(lambda: client.id in current_plugin(scheduler).subscribers)
     return seen
 
 

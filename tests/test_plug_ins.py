@@ -72,7 +72,7 @@ class NoPolicy:
     pass
 
 class Half:
-    def __call__(self, worth, here):
+    def __call__(self, value, here):
         return 2.5
 
 class Lists(Greedy):

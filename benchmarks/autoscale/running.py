@@ -96,7 +96,7 @@ async def _take_part(
     person: Person, cluster: Any, way: Way, took: dict[str, float], t90: dict[str, float]
 ) -> None:
     await asyncio.sleep(person.start)
-    given = {} if way.worth is None else {"worth_per_hour": way.worth}
+    given = {} if way.worth is None else {"value_per_hour": way.worth}
     async with cluster.client(name=f"client-{person.name}") as client:
         begin = virtual.now()
         done = await SHAPES[person.shape](client, person.name, given, **person.parameters)

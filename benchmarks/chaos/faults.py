@@ -480,7 +480,7 @@ async def hostile_client(fault: Fault, stage: Stage) -> None:
                     await getattr(client.scheduler, operation)(**message)
             except Exception:  # it is refused, or the client is gone
                 continue
-        for topic in ("all", "slaq-astray", "slaq-alerts", worker):
+        for topic in ("all", "slaq-unowned", "slaq-alerts", worker):
             with contextlib.suppress(Exception):
                 await client.log_event(topic, {"action": "remove-worker", "key": job, "x": said})
         # A job may report, end and begin anew meanwhile, but not so.

@@ -79,7 +79,7 @@ def run(which: str, path: str | None, policy: str, seed: int, latency: float, ch
     oracle = Oracle() if policy == "oracle" else None
     settings = {"epoch": "1s"}
     if oracle is not None:
-        settings = {"epoch": "200ms", "floor": 0.0, "latest": math.inf}
+        settings = {"epoch": "200ms", "floor": 0.0, "max_slowdown": math.inf}
     plugin = clusters.plugin("max-total" if oracle is not None else policy, **settings)
     virtual.set_latency(latency)
 

@@ -19,7 +19,7 @@ from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.emulated import EmulatedJob
 from benchmarks.live_jobs.graphs import Compute, batch, iteration, load
-from dask_slaq.core.memory import PastRun
+from dask_slaq.core.run_history import PastRun
 
 __all__ = ["run_virtual"]
 
@@ -106,7 +106,7 @@ async def _train_all(
         if plugin is not None:
             await clients[0].register_plugin(plugin)
             for run in past:
-                cluster.scheduler.plugins["slaq"].memory.runs.recall(run)
+                cluster.scheduler.plugins["slaq"].run_history.runs.recall(run)
         prepare(cluster)
         begin = virtual.now()
         return await asyncio.gather(

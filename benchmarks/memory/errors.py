@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.common.results import table
 from benchmarks.memory.jobs import RepeatedJobs
 from dask_slaq.core.forecast import LossPredictor
-from dask_slaq.core.memory import PastRuns
+from dask_slaq.core.run_history import PastRuns
 
 __all__ = ["REPORTS", "errors", "show"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from benchmarks.live_jobs.emulated import PARTITIONS, WORK, EmulatedJob, arrivals_of
 from benchmarks.memory.kinds import KnownKind, PastCurve, past_run
-from dask_slaq.core.memory import Kind, PastRun
+from dask_slaq.core.run_history import Kind, PastRun
 
 __all__ = ["SCENARIOS", "RepeatedJobs", "repeated_jobs"]
 

@@ -318,7 +318,7 @@ def contention_rows(data: xr.Dataset) -> list[Row]:
 
 # What each of our changes gains
 
-_BARE = {"latest": math.inf, "floor": 0.0}
+_BARE = {"max_slowdown": math.inf, "floor": 0.0}
 #: Changes from the paper's scheduler to the default, one after the other.
 LADDER: dict[str, tuple[str, dict[str, Any]]] = {
     "slaq2017": ("slaq2017", {}),

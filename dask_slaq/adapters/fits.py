@@ -63,7 +63,7 @@ def observe_fits(report: Callable[[float], None], **more: Any) -> Iterator[Repor
     """Open a block like `instrument`, and also pass on the length and the kind of each fit.
 
     When a fit begins, it calls ``expect(n)`` with the fit's maximum number of reports, and
-    ``describe(kind)`` with what `dask_slaq.core.memory.read_kind` reads, if these are given.
+    ``describe(kind)`` with what `dask_slaq.core.run_history.read_kind` reads, if these are given.
     """
     with repairs.while_open(), _patches, blocks.opened(report, **more) as block:
         yield block

@@ -119,8 +119,8 @@ def _amounts(context: click.Context, parameter: click.Parameter, text: str | Non
     callback=_amounts,
     help="Most of each resource in use at once, in place of all earlier ones; none for no limit.",
 )
-@click.option("--latest", type=float, help="Factor of their fair time at which later jobs end.")
-@click.option("--worth-per-hour", type=float, help="What an hour of its jobs' time is worth.")
+@click.option("--max-slowdown", type=float, help="Factor of their fair time for later jobs.")
+@click.option("--value-per-hour", type=float, help="What an hour of its jobs' time is worth.")
 @click.option(
     "--core-hours", type=float, help="Budget of the period, in core-hours; inf for no budget."
 )

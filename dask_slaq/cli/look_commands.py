@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from dask_slaq.cli.main import LazyGroup
-from dask_slaq.cli.memory import file_to_read
 from dask_slaq.cli.options import Where, ask, call, json_flag, json_option, scheduler_options
+from dask_slaq.cli.runs import file_to_read
 from dask_slaq.cli.text import aligned, printable, tell, to_json
 
 
@@ -137,11 +137,11 @@ def audit(file: str | None, where: Where, as_json: bool) -> None:
         dask slaq audit --scheduler tcp://10.0.0.1:8786
         dask slaq audit runs.db
 
-    A running scheduler is asked, or FILE is read (the setting slaq.memory of the scheduler).
+    A running scheduler is asked, or FILE is read (the setting slaq.run-history of the scheduler).
     These are the last changes, oldest first; where the scheduler has such a file, also those of
     schedulers before. Each is also a line in the scheduler's log, and an alert.
     """
-    from dask_slaq.memory import read_audit
+    from dask_slaq.run_history import read_audit
 
     path = file_to_read(file, where)
     found = ask(where, _audit) if path is None else read_audit(path)
@@ -199,7 +199,7 @@ def advise(
 ) -> None:
     """Say how many workers pay for the jobs of a running scheduler, or what N would change.
 
-    They pay by the worth of the jobs' time and the price in the setting slaq.scaling, without it in
+    They pay by the value of the jobs' time and the price in the setting slaq.scaling, without it in
     worker-hours. What to persist is told by dask_slaq.persisting.
 
     With a LOG, the newest file recorded with the setting slaq.log, and --target: which solver, on

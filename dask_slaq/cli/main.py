@@ -14,7 +14,7 @@ _MODULES = {
     "change_commands": ("change", "pause", "policy", "reserve", "stop", "unpause"),
     "demo": ("demo",),
     "look_commands": ("advise", "audit", "explain", "jobs", "limits", "owners", "workers"),
-    "memory": ("memory", "usage"),
+    "runs": ("runs", "usage"),
     "simulate": ("replay", "simulate"),
     "top": ("top",),
 }

@@ -33,7 +33,7 @@ def job(
     weight: float = 1.0,
     min_share: float | None = None,
     max_share: float | None = None,
-    latest: float | None = None,
+    max_slowdown: float | None = None,
     resources: Mapping[str, float] | None = None,
     target: float | None = None,
     max_iter: int | None = None,
@@ -43,7 +43,7 @@ def job(
     stop: bool = False,
     kind: str | Mapping[str, Any] | None = None,
     owner: str | None = None,
-    worth_per_hour: float | None = None,
+    value_per_hour: float | None = None,
     metric: str | None = None,
     client: Client | None = None,
 ) -> Job:
@@ -57,9 +57,9 @@ def job(
         Relative importance, > 0.
     min_share, max_share : float, optional
         Least threads of the job, and most while other jobs want them.
-    latest : float, optional
+    max_slowdown : float, optional
         Factor of its fair time, at least 1, at which the job ends at the latest; inf for no
-        promise. Defaults to the ``slaq.latest`` setting of the scheduler.
+        promise. Defaults to the ``slaq.max-slowdown`` setting of the scheduler.
     resources : Mapping of str to float, optional
         Worker resources that each task of the job needs, such as ``{"GPU": 1}``.
     target : float, optional
@@ -82,7 +82,7 @@ def job(
     owner : str, optional
         Who the job belongs to. Defaults to that of the block around it, to the ``slaq.owner``
         setting, or else to ``user@host``.
-    worth_per_hour : float, optional
+    value_per_hour : float, optional
         What it is worth that the job ends an hour sooner, in the unit of the price in the setting
         ``slaq.scaling``. By default what the cluster of late has cost per hour of a job.
     metric : str, optional
@@ -132,10 +132,10 @@ def search(
     weight: float = 1.0,
     min_share: float | None = None,
     max_share: float | None = None,
-    latest: float | None = None,
+    max_slowdown: float | None = None,
     resources: Mapping[str, float] | None = None,
     owner: str | None = None,
-    worth_per_hour: float | None = None,
+    value_per_hour: float | None = None,
     client: Client | None = None,
 ) -> Search:
     """Create a search: a block in which many models are submitted, one task each.
@@ -195,7 +195,7 @@ def search(
         environment, and a model takes along while it waits, on workers of one thread: the path of
         a module's attribute, such as ``"tracker.run"``, or a name, a function that returns it, and
         one that sets what that returned.
-    weight, min_share, max_share, latest, resources, owner, worth_per_hour, client
+    weight, min_share, max_share, max_slowdown, resources, owner, value_per_hour, client
         As of `job`; the resources are what each task needs.
 
     Returns

@@ -57,8 +57,8 @@ def change(
     min_share: float | None = None,
     max_share: float | None = None,
     target: float | None = None,
-    latest: float | None = None,
-    worth_per_hour: float | None = None,
+    max_slowdown: float | None = None,
+    value_per_hour: float | None = None,
     client: Client | None = None,
 ) -> None:
     """Change settings of a running job. Settings that are None stay as they are.
@@ -74,9 +74,9 @@ def change(
         remove the limit.
     target : float, optional
         Loss to reach.
-    latest : float, optional
+    max_slowdown : float, optional
         Factor of its fair time at which the job ends at the latest; inf for no promise.
-    worth_per_hour : float, optional
+    value_per_hour : float, optional
         What it is worth that the job ends an hour sooner, in the unit of the price of workers.
     client : distributed.Client, optional
         Defaults to the current client. With an asynchronous client, an awaitable is returned.
@@ -188,8 +188,8 @@ def set_owner(
     weight: float | None = None,
     max_threads: float | None = None,
     max_jobs: float | None = None,
-    latest: float | None = None,
-    worth_per_hour: float | None = None,
+    max_slowdown: float | None = None,
+    value_per_hour: float | None = None,
     core_hours: float | None = None,
     period: str | float | None = None,
     over: str | None = None,
@@ -216,7 +216,7 @@ def set_owner(
     max_resources : mapping of str to float, optional
         Most of each resource that tasks of its jobs use at once, such as ``{"GPU": 4}``, in place
         of all earlier ones.
-    weight, latest, worth_per_hour, client : optional
+    weight, max_slowdown, value_per_hour, client : optional
         As of `change`: relative to other owners, of later jobs, and of jobs that say none.
 
     Raises

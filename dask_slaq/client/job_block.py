@@ -27,7 +27,7 @@ from dask_slaq.client.queries import status
 from dask_slaq.client.training import Arguments
 from dask_slaq.core.errors import StopTraining, UnknownJob
 from dask_slaq.core.jobs.reports import NO_LOSS, Iterations, as_loss, as_metrics, as_step, is_usable
-from dask_slaq.core.memory import check_kind
+from dask_slaq.core.run_history import check_kind
 from dask_slaq.core.settings import shown
 
 if TYPE_CHECKING:

@@ -309,7 +309,7 @@ def reserve(
     """Reserve threads for an owner: in that time it deserves at least these.
 
     What it does not use is lent, and running tasks of others end first. It lasts over restarts of
-    the scheduler if ``slaq.memory`` names a file.
+    the scheduler if ``slaq.run-history`` names a file.
 
     Parameters
     ----------

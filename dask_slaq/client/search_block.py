@@ -256,7 +256,7 @@ class Search(Job):
         prune, steps, max_waiting, goal : optional
             As of `search`. They count from the next decision on.
         **settings : float, optional
-            ``weight``, ``min_share``, ``max_share``, ``latest`` and ``worth_per_hour``, as of
+            ``weight``, ``min_share``, ``max_share``, ``max_slowdown`` and ``value_per_hour``, as of
             `change`.
 
         Raises

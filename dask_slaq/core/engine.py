@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_slaq.core.competing import in_order, spread, yield_to_first
 from dask_slaq.core.forecast import Predictor, diverging, predictor_named
 from dask_slaq.core.gains import build_snapshot
 from dask_slaq.core.grants import Decision, Grants
@@ -29,7 +30,6 @@ from dask_slaq.core.jobs.settings import (
     check_changes,
     check_job_settings,
 )
-from dask_slaq.core.memory import Kind, PastRuns
 from dask_slaq.core.owners.owners import Owners
 from dask_slaq.core.owners.terms import OwnerGrant, OwnerTerms
 from dask_slaq.core.placement import Placement, Workers, place_all
@@ -43,7 +43,7 @@ from dask_slaq.core.policies import (
 )
 from dask_slaq.core.policies import policy as policy_named
 from dask_slaq.core.remembering import Remembering
-from dask_slaq.core.rivals import in_order, spread, yield_to_first
+from dask_slaq.core.run_history import Kind, PastRuns
 from dask_slaq.core.runtime import Speeds
 from dask_slaq.core.settings import PRESETS, check_engine_settings
 
@@ -65,13 +65,13 @@ class Engine:
       paper's largest change so far.
     - `predictor`: object, "paper" for the paper's weighted fits, or None for the default.
     - `runtime`: model of iteration times: "observed", or "linear", the paper's c.S/N.
-    - `latest`: factor, at least 1, of its fair time at which a job of known length ends at the
-      latest: 1 to share fairly, inf for no promise.
+    - `max_slowdown`: factor, at least 1, of its fair time within which a job of known length
+      ends: 1 to share fairly, inf for no promise.
     - `floor`: fraction in [0, 1] of its fair entitlement that a job of unknown length gets.
     - `move_pause`: seconds for which a newly granted thread does not compute, because data is
       moving to it.
     - `owners`: weights and limits of owners. None lets jobs compete whoever owns them.
-    - `memory`: past runs, with which jobs of a known kind are compared, and to which their runs are
+    - `past_runs`: those with which jobs of a known kind are compared, and to which their runs are
       added when they end.
 
     A policy may preset some of these, see `Traits`: settings that are left at their defaults.
@@ -95,21 +95,21 @@ class Engine:
         epoch: float = 1.0,
         normalizer: str = PRESETS["normalizer"],
         runtime: str = PRESETS["runtime"],
-        latest: float = PRESETS["latest"],
+        max_slowdown: float = PRESETS["max_slowdown"],
         floor: float = PRESETS["floor"],
         predictor: Predictor | str | None = PRESETS["predictor"],
         move_pause: float = 0.0,
         owners: Mapping[str, OwnerTerms] | None = None,
-        memory: PastRuns | None = None,
+        past_runs: PastRuns | None = None,
     ) -> None:
-        check_engine_settings(epoch, normalizer, floor, move_pause, latest, runtime)
+        check_engine_settings(epoch, normalizer, floor, move_pause, max_slowdown, runtime)
         self.set_policy(policy)
         self.epoch = epoch
         self.normalizer = normalizer
         self.runtime = runtime
         self.predictor = predictor
         self.floor = floor
-        self.latest = latest
+        self.max_slowdown = max_slowdown
         self.move_pause = move_pause
         self.jobs = JobTable()
         self.owners: Owners | None = None
@@ -118,8 +118,8 @@ class Engine:
         self.grants = Grants()
         made = self.in_force("predictor")
         is_named = made is None or isinstance(made, str)
-        self.forecaster: Predictor = predictor_named(made, memory) if is_named else made
-        self.remembering = Remembering(memory, self.jobs, self.forecaster)
+        self.forecaster: Predictor = predictor_named(made, past_runs) if is_named else made
+        self.remembering = Remembering(past_runs, self.jobs, self.forecaster)
         self._workers: Workers | None = None
         self._last: float | None = None
         # Of the last decision: worker sets, gains as a function of threads, and ends of the jobs.
@@ -155,8 +155,8 @@ class Engine:
         """Add a job, or raise `DuplicateJob`, `InvalidSetting` or, for its target, `NonFiniteLoss`.
 
         The `settings` are those that `OF_ENGINE` lists: `min_share` and `max_share` are floor and
-        cap, in threads; `latest` is the factor of the job's own fair time at which it ends at the
-        latest, that of all by default; `target` is a loss in raw units. `reports` is False for work
+        cap, in threads; `max_slowdown` is the factor of the job's own fair time within which it
+        ends, that of all by default; `target` is a loss in raw units. `reports` is False for work
         without a loss, which goes by the tasks that it has left. By its `kind`, like past runs are
         found. Jobs of one `search` share what they get together: those with the lowest predicted
         final loss first.
@@ -183,7 +183,7 @@ class Engine:
         """Remove a job that ends.
 
         All about it is forgotten, except that the prior for other jobs keeps how it scaled, and the
-        memory of past runs its run if it has an outcome: "done", "stopped" or "failed". Past runs
+        past runs its run if it has an outcome: "done", "stopped" or "failed". Past runs
         are ordered by `ended`, in seconds since 1970; `now` by default.
         """
         row, column = self.jobs.row(job), self.jobs.table.column
@@ -389,22 +389,22 @@ class Engine:
             traits=self.traits,
         )
         allocation = self._allocate(snapshot)
-        rivals: list[IntArray] = []
+        competing: list[IntArray] = []
         if order.searches:
-            rivals = self._rank(order, snapshot, speeds.work)
-            allocation = yield_to_first(allocation, snapshot, rivals)
+            competing = self._rank(order, snapshot, speeds.work)
+            allocation = yield_to_first(allocation, snapshot, competing)
         share = self._in_waves(allocation.share, snapshot, speeds)
         sets = place_all(order.names, share, self._workers, self._sets, eligible, affinity)
         blind = not self.traits.follows_losses  # such a policy keeps every promise by itself
         tokens, rate = refill_tokens(
             jobs,
             epoch,
-            math.inf if blind else self.in_force("latest"),
+            math.inf if blind else self.in_force("max_slowdown"),
             0.0 if blind else self.in_force("floor"),
             fair,
             snapshot.age,
             total,
-            partial(spread, share=allocation.share, groups=rivals),
+            partial(spread, share=allocation.share, groups=competing),
         )
         if self.traits.by_tokens:
             tokens, rate = 0.0 * share, np.maximum(share, snapshot.floor)
@@ -435,7 +435,7 @@ class Engine:
         weight = jobs.table.column["weight"][rows]
         if self.owners is not None:
             weight = self.owners.weights(jobs, order)
-            self.owners.weigh(jobs, order, self.in_force("latest"))
+            self.owners.weigh(jobs, order, self.in_force("max_slowdown"))
         unbound = getattr(self.forecaster, "unbound", None)  # optional for a predictor
         if unbound is not None:
             for some in order.searches:
@@ -454,7 +454,7 @@ class Engine:
         if self.owners is not None:
             room = np.minimum(room, self.owners.limits(order))
             limits["within"] = partial(self.owners.within_limits, order, epoch.capacity)
-        promise = self.in_force("latest")
+        promise = self.in_force("max_slowdown")
         self._ends = advance_fair_clock(self.jobs, epoch, weight, room, total, promise, **limits)
 
     def _in_waves(self, share: FloatArray, snapshot: Snapshot, speeds: Speeds) -> FloatArray:

@@ -9,14 +9,14 @@ import numpy as np
 
 from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.jobs.jobs import JobTable
-from dask_slaq.core.memory import Kind, PastRun, PastRuns, expected_time
+from dask_slaq.core.run_history import Kind, PastRun, PastRuns, expected_time
 
 
 class Remembering:
-    """Kinds of the running jobs, and the memory of their runs. Predictors may lack methods."""
+    """Kinds of the running jobs, and their past runs. Predictors may lack methods."""
 
-    def __init__(self, memory: PastRuns | None, jobs: JobTable, predictor: Predictor) -> None:
-        self.memory = memory
+    def __init__(self, past_runs: PastRuns | None, jobs: JobTable, predictor: Predictor) -> None:
+        self.past_runs = past_runs
         self.kinds: dict[str, Kind] = {}
         self._jobs, self._predictor = jobs, predictor
         # Predictors that were written before there were kinds have no such parameter.
@@ -26,16 +26,16 @@ class Remembering:
     def add(self, job: str, kind: Kind) -> None:
         """Record the kind of a job that was added, and expect running times as of like runs."""
         self.kinds[job] = kind
-        if self.memory is not None:
-            past = expected_time(self.memory.like(kind))
+        if self.past_runs is not None:
+            past = expected_time(self.past_runs.like(kind))
             self._jobs.runtimes.expect(self._jobs.row(job), past)
 
     def remove(self, job: str, outcome: str | None, ended: float) -> None:
         """Remember the run of a `job` that `ended` (Unix seconds), if it has an `outcome`."""
-        if self.memory is not None and outcome is not None:
+        if self.past_runs is not None and outcome is not None:
             run = self._run_of(job, outcome, ended)
             if run is not None:
-                self.memory.add(run)
+                self.past_runs.add(run)
         self.kinds.pop(job, None)
 
     def _run_of(self, job: str, outcome: str, ended: float) -> PastRun | None:

@@ -1,4 +1,4 @@
-"""Settings of workers by worth, checked."""
+"""Settings of workers by their value, checked."""
 
 from __future__ import annotations
 

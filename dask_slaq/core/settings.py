@@ -24,7 +24,7 @@ ALERT, ALERT_TOPIC = "slaq-alert", "slaq"
 #: Topic of events on who changed what.
 AUDIT_TOPIC = "slaq-audit"
 #: Topic of the events by which workers tell that a task reports, and belongs to no search.
-ASTRAY_TOPIC = "slaq-astray"
+UNOWNED_TOPIC = "slaq-unowned"
 #: What tasks report to the block of their client, and beginning of the topics for it.
 LOSS_TOPIC = "slaq-loss"
 #: Annotation that names the label of a task.
@@ -34,7 +34,7 @@ LIMIT_LABEL = "slaq_limit"
 NOT_STARTED = "slaq-not-started"
 #: Alerts that a job ended; the last one if its client was lost.
 ENDS = ("done", "stopped", "failed", "lost")
-#: Largest price and worth of an hour.
+#: Largest price and value of an hour.
 MOST_PRICE = 1e9
 #: Longest time in seconds that a setting may name.
 MOST_SECONDS = 86_400e3
@@ -48,7 +48,7 @@ PRESETS: dict[str, Any] = {
     "predictor": None,
     "normalizer": "range",
     "runtime": "observed",
-    "latest": 2.0,
+    "max_slowdown": 2.0,
     "floor": 0.75,
 }
 
@@ -156,30 +156,36 @@ def is_whole(value: object, least: int) -> bool:
     return is_number(value) and least <= value == int(value)
 
 
-def check_latest(latest: float) -> Any:
+def check_max_slowdown(max_slowdown: float) -> Any:
     """Return a factor of the fair time, or raise `InvalidSetting`."""
-    ok = (is_number(latest) or isinstance(latest, float)) and latest >= 1  # inf, too
-    return require("latest", latest, ok, "a factor >= 1 of the fair time, inf for none")
+    is_factor = is_number(max_slowdown) or isinstance(max_slowdown, float)  # inf, too
+    ok = is_factor and max_slowdown >= 1
+    return require("max_slowdown", max_slowdown, ok, "a factor >= 1 of the fair time, inf for none")
 
 
 def check_engine_settings(
-    epoch: float, normalizer: str, floor: float, move_pause: float, latest: float, runtime: str
+    epoch: float,
+    normalizer: str,
+    floor: float,
+    move_pause: float,
+    max_slowdown: float,
+    runtime: str,
 ) -> None:
     """Raise `InvalidSetting` if a setting of an engine is invalid. See `Engine`."""
     require("epoch", epoch, epoch > 0 and math.isfinite(epoch), "a positive number of seconds")
     require("floor", floor, 0 <= floor <= 1, "a fraction in [0, 1]")
-    check_latest(latest)
+    check_max_slowdown(max_slowdown)
     require("normalizer", normalizer, normalizer in NORMALIZERS, f"one of {', '.join(NORMALIZERS)}")
     require("runtime", runtime, runtime in RUNTIMES, f"one of {', '.join(RUNTIMES)}")
     require("move_pause", move_pause, move_pause >= 0 and math.isfinite(move_pause), "seconds >= 0")
 
 
-def check_worth(value: Any) -> float:
+def check_value_per_hour(value: Any) -> float:
     """Return what an hour of a job's time is worth, nan for None, or raise `InvalidSetting`."""
     if value is None:
         return math.nan
     ok = is_number(value) and 0 < value <= MOST_PRICE
-    require("worth_per_hour", value, ok, f"a number > 0 and at most {MOST_PRICE:g}")
+    require("value_per_hour", value, ok, f"a number > 0 and at most {MOST_PRICE:g}")
     return float(value)
 
 

@@ -13,8 +13,8 @@ from distributed import Scheduler
 from dask_slaq.config import PluginSettings
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.runtime import WorkerSpeeds
-from dask_slaq.memory import Memory
-from dask_slaq.scheduler.by_worth import ByWorth
+from dask_slaq.run_history import RunHistory
+from dask_slaq.scheduler.by_value import ByValue
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.owners.identity import Identity
 from dask_slaq.scheduler.pools import Pools, TaskPools
@@ -58,13 +58,13 @@ class RunningPlugin(ABC):
     pools: Pools
     searches: Searches
     task_pools: TaskPools
-    memory: Memory
+    run_history: RunHistory
     identity: Identity
     speeds: WorkerSpeeds
     shown: Shown
     failed: str | None
     audited: deque[dict[str, Any]]
-    followers: set[str]  # clients that are told all alerts
+    subscribers: set[str]  # clients that are told all alerts
     scaling: Any  # `Scaling`, which limits Dask's adaptive target
 
     @property
@@ -74,7 +74,7 @@ class RunningPlugin(ABC):
 
     @property
     @abstractmethod
-    def by_worth(self) -> ByWorth:
+    def by_value(self) -> ByValue:
         """What the number of workers is worth."""
 
     @abstractmethod

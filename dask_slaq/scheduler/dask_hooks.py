@@ -13,10 +13,10 @@ from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_slaq.core.settings import (
-    ASTRAY_TOPIC,
     LIMIT_LABEL,
     LOSS_TOPIC,
     OUTSIDE,
+    UNOWNED_TOPIC,
     our_topics,
 )
 from dask_slaq.scheduler.current import RunningPlugin
@@ -159,7 +159,7 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
             if not self.searches.goes_on(name):
                 self.end_job(name)
         self.searches.forget_client(client)
-        self.followers.discard(client)
+        self.subscribers.discard(client)
 
     @guarded_as(always=True)
     def log_event(self, topic: str, msg: Any) -> None:
@@ -193,8 +193,8 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
         """Drop what is published on a stream under our topics, but losses of tasks."""
         ours, sender = our_topics(topic), sender_of_message()
         worker = "" if sender is None else sender.worker
-        if worker and topic == ASTRAY_TOPIC and isinstance(msg, dict):
-            self.searches.follower.hear_of_stray(msg, worker)
+        if worker and topic == UNOWNED_TOPIC and isinstance(msg, dict):
+            self.searches.follower.warn_of_unowned(msg, worker)
         losses = worker and all(name.startswith(f"{LOSS_TOPIC}-") for name in ours)
         return self._do_not_hear() if losses or not ours else False
 

@@ -27,7 +27,6 @@ from dask_slaq.core.runtime import WorkerSpeeds
 from dask_slaq.core.scaling_terms import IN_HOURS
 from dask_slaq.core.settings import ALERT, ALERT_TOPIC, AUDIT_TOPIC
 from dask_slaq.core.text import printable
-from dask_slaq.memory import MEMORY_TOPIC, Memory
 from dask_slaq.plug_ins import (
     check_policy_name,
     is_class_path,
@@ -35,8 +34,9 @@ from dask_slaq.plug_ins import (
     predictor_of,
     scaling_rule_of,
 )
+from dask_slaq.run_history import RUN_HISTORY_TOPIC, RunHistory
 from dask_slaq.scheduler.board import add_pages
-from dask_slaq.scheduler.by_worth import ByWorth
+from dask_slaq.scheduler.by_value import ByValue
 from dask_slaq.scheduler.current import Shown, current_plugin
 from dask_slaq.scheduler.dask_hooks import DaskHooks
 from dask_slaq.scheduler.event_loop import Throttle
@@ -99,7 +99,7 @@ class SlaqPlugin(DaskHooks):
     """
 
     name = "slaq"
-    _by_worth: ByWorth | None
+    _by_value: ByValue | None
 
     def __init__(
         self,
@@ -160,12 +160,12 @@ class SlaqPlugin(DaskHooks):
         self.journal = log
         # Who changed what, also under earlier plugins of this scheduler.
         self.audited = deque(maxlen=MOST_AUDITED) if earlier is None else earlier.audited
-        self.followers = set() if earlier is None else earlier.followers
+        self.subscribers = set() if earlier is None else earlier.subscribers
         self.scheduler, self.identity = scheduler, identity
-        self.memory = Memory(
-            chosen.memory,
+        self.run_history = RunHistory(
+            chosen.run_history,
             lambda: self.engine,
-            lambda event: scheduler.log_event(MEMORY_TOPIC, event),
+            lambda event: scheduler.log_event(RUN_HISTORY_TOPIC, event),
         )
         self.engine = self._make_engine()
         self.speeds = WorkerSpeeds()
@@ -185,7 +185,7 @@ class SlaqPlugin(DaskHooks):
             self.pools,
             chosen,
             self.changed,
-            self.memory,
+            self.run_history,
             identity.of_client,
             self.alert,
         )
@@ -205,9 +205,9 @@ class SlaqPlugin(DaskHooks):
         self.soon = Throttle(self.reallocate, REST, least=LEAST_REST, burst=BURST)
         keep = chosen.keep_workers
         self.scaling = Scaling(self.pools, self.jobs.reports, keep, lambda: self.is_active)
-        self._by_worth = None
+        self._by_value = None
         if chosen.scaling is not None:
-            self.scaling.by_worth = self.by_worth
+            self.scaling.by_value = self.by_value
         self.shown = Shown(chosen.epoch)
         self.messages = Messages(self)
         self.messages.register()
@@ -230,17 +230,17 @@ class SlaqPlugin(DaskHooks):
         chosen = self.settings
         predictor = self.predictor
         if predictor is None and chosen.predictor is not None:
-            predictor = predictor_of(chosen.predictor, self.memory.runs)
+            predictor = predictor_of(chosen.predictor, self.run_history.runs)
         engine = Engine(
             _policy_of(chosen.policy),
             epoch=chosen.epoch,
             normalizer=chosen.normalizer,
             runtime=chosen.runtime,
-            latest=chosen.latest,
+            max_slowdown=chosen.max_slowdown,
             floor=chosen.floor,
             predictor=predictor,
             owners={} if chosen.half_life and chosen.owners is None else chosen.owners,
-            memory=self.memory.runs,
+            past_runs=self.run_history.runs,
         )
         if self.journal is None:
             return engine
@@ -281,14 +281,14 @@ class SlaqPlugin(DaskHooks):
         self.scheduler.task_metadata[AUDIT_TOPIC] = True  # also when it is unregistered
 
     @property
-    def by_worth(self) -> ByWorth:
+    def by_value(self) -> ByValue:
         """What the number of workers is worth; made when it is first asked for."""
-        if self._by_worth is None:
+        if self._by_value is None:
             terms = self.settings.scaling or IN_HOURS
             rule = None if terms.rule is None else scaling_rule_of(terms.rule)
             about = self.scaling.usable, self.changed, self.speeds.factor, rule
-            self._by_worth = ByWorth(terms, self.jobs, self.searches, *about)
-        return self._by_worth
+            self._by_value = ByValue(terms, self.jobs, self.searches, *about)
+        return self._by_value
 
     @property
     def registered(self) -> bool:
@@ -314,17 +314,17 @@ class SlaqPlugin(DaskHooks):
         self.pools.set_limits({})
         self.pools.control.let_rest()
         self.jobs.accounts.stop()
-        self.memory.stop()
+        self.run_history.stop()
         self.jobs.forget_all()
         self._close_journal()
         if self.messages.current:
             self.scheduler.task_metadata.pop("slaq", None)
 
     async def close(self) -> None:
-        """Stop timers, close the event log and the memory when the scheduler closes."""
+        """Stop timers, close the event log and the run history when the scheduler closes."""
         self._rest()
         self.jobs.accounts.stop()
-        await self.memory.close()
+        await self.run_history.close()
         self._close_journal()
 
     def _rest(self, *also: Callable[[], object]) -> None:
@@ -369,7 +369,7 @@ class SlaqPlugin(DaskHooks):
 
         It is also an event, which nobody here reads.
         """
-        for client in self.followers:
+        for client in self.subscribers:
             self.scheduler.client_send(client, {"op": ALERT, "alert": event})
         self.scheduler.log_event(ALERT_TOPIC, event)
 
@@ -395,8 +395,8 @@ class SlaqPlugin(DaskHooks):
         for end in self.pools.tracker.take_ends():
             self.speeds.observe(*end)
         self.speeds.learn(monotonic())
-        if self._by_worth is not None:
-            self._by_worth.check()
+        if self._by_value is not None:
+            self._by_value.check()
         self.reallocate()
         self.jobs.record()
         look_for_hindrances(self.jobs)
@@ -424,12 +424,12 @@ class SlaqPlugin(DaskHooks):
             lambda: self._keep_models(name),
             lambda: self.searches.end(name),
             lambda: self.jobs.remember(name),
-            lambda: self.memory.end(name),
+            lambda: self.run_history.end(name),
             lambda: self.task_pools.ended(name, failed=outcome == "failed"),
             lambda: self.jobs.forget(name, outcome),
             lambda: self.pools.remove(name),  # nothing is left of it, unless that has failed
             lambda: self.jobs.drop(name, outcome),
-            self.memory.judged,
+            self.run_history.judged,
             self.messages.waiting.look,
             self._end_all,
         ):
@@ -440,7 +440,7 @@ class SlaqPlugin(DaskHooks):
         if (search := self.searches.running.get(name)) is not None:
             owner, trials = self.jobs.owner.get(name, ""), search.trials
             maximize = trials.settings.maximize
-            self.memory.keep_models(name, owner, trials.ranks(), maximize=maximize)
+            self.run_history.keep_models(name, owner, trials.ranks(), maximize=maximize)
 
     def _end_all(self) -> None:
         """Stop what runs for jobs alone, after the last one."""

@@ -133,7 +133,7 @@ def _in_words(settings: PluginSettings) -> str:
         "owners": ", ".join(settings.owners or ()),
         "limits": ", ".join(f"{label} {most}" for label, most in settings.limits.items()),
         "operators": ", ".join(settings.operators),
-        "memory": settings.memory,
+        "run history": settings.run_history,
         "log": settings.log,
         "identity": settings.identity,
     }

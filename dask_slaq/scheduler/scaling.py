@@ -17,7 +17,7 @@ from distributed import Scheduler
 from distributed.scheduler import WorkerState
 
 from dask_slaq.core.dispatch import Group
-from dask_slaq.scheduler.by_worth import ByWorth, group_of
+from dask_slaq.scheduler.by_value import ByValue, group_of
 from dask_slaq.scheduler.current import registered_plugin
 from dask_slaq.scheduler.hooks import guarded_as, replace
 from dask_slaq.scheduler.pools import Pool, Pools
@@ -32,7 +32,7 @@ class Scaling:
     """Caps Dask's adaptive target to what jobs can use. Errors leave the target unchanged.
 
     `reports` has the number of reports of each job; data of those that have computed or reported in
-    the last `keep` seconds keeps workers. With `by_worth` the number of workers is what pays,
+    the last `keep` seconds keeps workers. With `by_value` the number of workers is what pays,
     whatever Dask's target is, and these are the ones that are given back.
     """
 
@@ -43,7 +43,7 @@ class Scaling:
         keep: float,
         is_active: Callable[[], bool],
     ) -> None:
-        self.by_worth: ByWorth | None = None
+        self.by_value: ByValue | None = None
         self._pools, self._reports, self._keep, self._is_active = pools, reports, keep, is_active
         self._seen: dict[str, tuple[Any, float]] = {}  # by job: its progress, and since when
         self.failed = False  # whether Dask's own numbers were used because of an error
@@ -51,8 +51,8 @@ class Scaling:
     @guarded_as(always=True, otherwise=lambda self, target: target)
     def limit(self, target: int) -> int:
         """Return the number of workers to ask for instead of `target`, which is Dask's."""
-        if self.by_worth is not None and self._is_active():
-            return self.by_worth.target()
+        if self.by_value is not None and self._is_active():
+            return self.by_value.target()
         if not self._active:
             return target
         self.busy()
@@ -64,8 +64,8 @@ class Scaling:
 
         Clusters close all workers of a batch job at once, so if one has to stay, all do.
         """
-        if self.by_worth is not None and self._is_active():
-            found = self.by_worth.closable(workers)
+        if self.by_value is not None and self._is_active():
+            found = self.by_value.closable(workers)
         elif not self._active:
             return workers
         else:
@@ -154,14 +154,14 @@ class Scaling:
         New workers are assumed to be like the present ones. Without any, all tasks count.
         """
         workers, group = self._pools.scheduler.workers.values(), pool.group
-        rooms = dict.fromkeys(pool.kinds, math.inf)
+        rooms = dict.fromkeys(pool.filed, math.inf)
         if workers:
             rooms = {kind: math.inf if any(map(kind.allows, workers)) else 0.0 for kind in rooms}
         if group is not None and group.resources:
             rooms = {k: min(room, group.free_for(k.resources or ())) for k, room in rooms.items()}
         if min(rooms.values(), default=math.inf) == math.inf:
             return len(pool.ready)
-        waiting = Counter(entry.kind for entry in pool.ready.values())
+        waiting = Counter(entry.constraints for entry in pool.ready.values())
         return int(sum(min(count, rooms.get(k, math.inf)) for k, count in waiting.items()))
 
 

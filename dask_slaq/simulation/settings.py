@@ -61,7 +61,7 @@ class Settings:
         "Least seconds between two decisions; 0 to react to arrivals and ends at once.",
         *(0, 86_400),
     )
-    latest: float = _setting(
+    max_slowdown: float = _setting(
         2.0,
         "Factor of its fair time at which a job of known length ends at the latest; inf for none.",
     )
@@ -87,7 +87,14 @@ class Settings:
                 ok = is_number(value) and low <= value <= high
                 require(row.name, value, ok, f"from {low:g} to {high:g}")
         check_engine_settings(
-            *(self.epoch, self.normalizer, self.floor, self.move_pause, self.latest, self.runtime)
+            *(
+                self.epoch,
+                self.normalizer,
+                self.floor,
+                self.move_pause,
+                self.max_slowdown,
+                self.runtime,
+            )
         )
         if self.load is not None and self.interarrival == 0:
             raise InvalidSetting("jobs that arrive all at once have no load: leave out one of both")

@@ -189,7 +189,7 @@ def make_engine(name: str, jobs: Sequence[SimulatedJob], truth: Law, settings: S
         epoch=settings.epoch,
         normalizer=settings.normalizer,
         runtime=settings.runtime,
-        latest=settings.latest,
+        max_slowdown=settings.max_slowdown,
         floor=settings.floor,
         predictor=predictor,
         move_pause=settings.move_pause,

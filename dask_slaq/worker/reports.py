@@ -26,7 +26,7 @@ from dask_slaq.core.jobs.reports import (
     as_step,
     is_usable,
 )
-from dask_slaq.core.settings import ASTRAY_TOPIC, shown
+from dask_slaq.core.settings import UNOWNED_TOPIC, shown
 from dask_slaq.core.trials import LONGEST_GROUP, TrialEvent, as_parameters, bounded, group_of
 from dask_slaq.worker.carrying import OWN
 from dask_slaq.worker.states import (
@@ -122,13 +122,13 @@ def report_trial(
         names = [shown(name) for name in list(loss)[: 1 + MOST_METRICS]]
         _warn_once((run, "metric"), NO_LOSS % (named, ", ".join(names)))
         if _is_new((run, *names)):
-            worker.log_event(ASTRAY_TOPIC, {"key": key, "metric": named, "has": names})
+            worker.log_event(UNOWNED_TOPIC, {"key": key, "metric": named, "has": names})
         return True
     if run is None:
         job = job_of_task()
         if _warn_once(("outside", job), OUTSIDE) and job is not None:
             # The plugin, if there is one, tells the client of the job.
-            worker.log_event(ASTRAY_TOPIC, {"key": key})
+            worker.log_event(UNOWNED_TOPIC, {"key": key})
         return True
     agent = agent_of(worker)
     value, *_ = metrics.values()
@@ -141,7 +141,7 @@ def report_trial(
         if (threads := worker.monitor.proc.num_threads()) > THREADS:
             _warn_once("threads", MANY_THREADS % threads)
     if (changed := agent.arguments.find_changed(run, key, slot.reports)) is not None:
-        worker.log_event(ASTRAY_TOPIC, {"key": key, "changed": str(changed)})
+        worker.log_event(UNOWNED_TOPIC, {"key": key, "changed": str(changed)})
     if not is_usable(value):
         _warn_once(run, f"a loss of {value} was dropped: only its iteration counts")
     if slot.iterations.repeated:

@@ -17,8 +17,8 @@ class HighLoss(GreedyPolicy):
     def __init__(self, power=1.0):
         self.power = power
 
-    def worth(self, snapshot, start, stop):
-        """Return the value of one thread to each job. See `GreedyPolicy.worth`."""
+    def marginal_value(self, snapshot, start, stop):
+        """Return the value of one thread to each job. See `GreedyPolicy.marginal_value`."""
         rise = snapshot.gain(stop) - snapshot.gain(start)
         return snapshot.weight * snapshot.normalized**self.power * rise / (stop - start)
 
@@ -110,9 +110,9 @@ class PerJob:
     def __init__(self, workers=1):
         self.workers = workers
 
-    def __call__(self, worth, here):
+    def __call__(self, value, here):
         """Return the number of workers."""
-        return self.workers * len(worth.demand.work)
+        return self.workers * len(value.demand.work)
 
 
 def owner_by_host(connection):

@@ -6,7 +6,7 @@ from sklearn.base import BaseEstimator
 
 from dask_slaq.adapters import observe_fits
 from dask_slaq.adapters.observing import kind_of, kind_of_estimator, sizes_of
-from dask_slaq.core.memory import read_kind
+from dask_slaq.core.run_history import read_kind
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -127,8 +127,8 @@ def test_jobs_are_steered(run, training):
     )
     assert (job()["weight"], job()["max_share"]) == (2, 4)
     assert run("change", "a", "--max-share", "inf", by="bob@lab").exit_code == 0
-    assert run("change", "a", "--latest", "3").output == "a: latest 3\n"
-    refused(run("change", "a", "--latest", "0.5"), "latest must be a factor >= 1")
+    assert run("change", "a", "--max-slowdown", "3").output == "a: max_slowdown 3\n"
+    refused(run("change", "a", "--max-slowdown", "0.5"), "max_slowdown must be a factor >= 1")
     assert job()["max_share"] is None
     assert "paused" in run("pause", "a").output and job()["state"] == "paused"
     assert run("unpause", "a").exit_code == 0 and job()["state"] == "idle"

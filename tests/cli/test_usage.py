@@ -10,7 +10,7 @@ from commands import printed
 
 from dask_slaq.cli.main import slaq
 from dask_slaq.core.owners.usage import DAY, Usage, UsageKey
-from dask_slaq.memory import RunStore
+from dask_slaq.run_history import RunStore
 
 TODAY = int(time.time() // DAY)
 HOSTILE = "red \x1b[31m"  # owners are users' text
@@ -45,7 +45,7 @@ def test_a_file_is_read(kept):
     assert lines[1].split()[:2] == ["ann", "7220.0"] and lines[2].startswith(r"red \x1b[31m")
     assert lines[-1] == "7222.5 core-seconds (2.01 core-hours)"
     assert run(kept, "--since", "7d").splitlines()[-1].startswith("3611.2")
-    with dask.config.set({"slaq.memory": kept, "scheduler-address": None}):
+    with dask.config.set({"slaq.run-history": kept, "scheduler-address": None}):
         assert run().splitlines() == lines
 
 
@@ -70,7 +70,7 @@ def test_it_is_summed_by_several_for_programs(kept):
     ],
 )
 def test_what_is_wrong_is_said(kept, arguments, code, words):
-    with dask.config.set({"scheduler-address": None, "slaq.memory": None}):
+    with dask.config.set({"scheduler-address": None, "slaq.run-history": None}):
         output = run(*(kept if a == "FILE" else a for a in arguments), code=code)
     assert words in " ".join(output.replace("│", " ").split())
 

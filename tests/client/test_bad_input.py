@@ -125,7 +125,9 @@ def test_names_that_are_not_allowed_are_refused(name):
 
 def test_what_is_long_is_cut_in_the_sentence():
     huge = 10**400, [10**400] * 99
-    given = [{name: value} for name in ("weight", "latest", "by", "resources") for value in huge]
+    given = [
+        {name: value} for name in ("weight", "max_slowdown", "by", "resources") for value in huge
+    ]
     for settings in ({"name": "x" * 257}, *given, {"resources": {"GPU": huge[0]}}):
         with pytest.raises(InvalidSetting) as error:
             slaq.job(**{"name": "a", **settings})

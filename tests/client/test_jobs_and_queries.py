@@ -56,7 +56,7 @@ async def test_status_tells_every_job(c, s, plugin, a, b):
         "limits": {},
         "speeds": "",
         "foretold": {"ended": 0, "held": 0},
-        "memory": {"file": None, "runs": 0, "stored": 0, "failed": None},
+        "run_history": {"file": None, "runs": 0, "stored": 0, "failed": None},
         "searches": (),
     }
     async with jobs(c, "a", "b") as (job, _):

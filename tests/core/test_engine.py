@@ -227,11 +227,11 @@ def test_without_workers_or_jobs_nothing_is_granted(policy):
     assert all(grant.share == 0 and not grant.workers for grant in engine.grants.values())
 
 
-def two_jobs(left, latest, of_a=None):
+def two_jobs(left, max_slowdown, of_a=None):
     """An engine with jobs a and b of some core-seconds; a may have a factor of its own."""
-    engine = Engine("max-total", latest=latest)
+    engine = Engine("max-total", max_slowdown=max_slowdown)
     for name, own in (("a", of_a), ("b", None)):
-        engine.add_job(name, 0.0, latest=own)
+        engine.add_job(name, 0.0, max_slowdown=own)
         engine.observe_left(name, left)
     return engine
 
@@ -246,22 +246,24 @@ def run(engine, first, last, **used):
         engine.reallocate(WORKERS, float(now))
 
 
-@pytest.mark.parametrize("latest", [1.0, 2.0, 4.0, math.inf])
-def test_a_job_of_known_length_is_owed_what_it_would_have_in_its_fair_time_by_the_factor(latest):
-    engine = two_jobs(1e6, latest)
+@pytest.mark.parametrize("max_slowdown", [1.0, 2.0, 4.0, math.inf])
+def test_a_job_of_known_length_is_owed_what_it_would_have_in_its_fair_time_by_the_factor(
+    max_slowdown,
+):
+    engine = two_jobs(1e6, max_slowdown)
     run(engine, 0, 0)
     run(engine, 1, 20, b=8.0)
     assert engine.grants["b"].tokens == 0
-    assert engine.grants["a"].tokens == pytest.approx(4.0 * 20.0 / latest, rel=0.02)
-    assert ("behind its promise" in engine.grants["a"].why) == (latest < math.inf)
+    assert engine.grants["a"].tokens == pytest.approx(4.0 * 20.0 / max_slowdown, rel=0.02)
+    assert ("behind its promise" in engine.grants["a"].why) == (max_slowdown < math.inf)
 
 
 def test_a_job_of_its_own_factor_is_owed_by_it():
-    engine = two_jobs(1e6, latest=2.0, of_a=1.0)
+    engine = two_jobs(1e6, max_slowdown=2.0, of_a=1.0)
     run(engine, 1, 20)
     one, two = (engine.grants[name].tokens for name in "ab")
     assert one > 1.8 * two
-    engine.set_job("a", latest=2.0)
+    engine.set_job("a", max_slowdown=2.0)
     engine.reallocate(WORKERS, 20.0)
     assert engine.grants["a"].tokens == pytest.approx(two)
 

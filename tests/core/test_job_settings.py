@@ -26,9 +26,9 @@ from dask_slaq.core.jobs.settings import (
     check_changes,
     check_job_settings,
 )
-from dask_slaq.core.memory import read_kind
 from dask_slaq.core.recording.recorder import Recorder
 from dask_slaq.core.recording.replay import Replay
+from dask_slaq.core.run_history import read_kind
 from dask_slaq.core.text import printable
 from dask_slaq.core.trials import SearchSettings, bounded
 
@@ -76,7 +76,7 @@ some = st.fixed_dictionaries(
     optional={
         "min_share": st.floats(0, 5),
         "max_share": st.floats(6, 100),
-        "latest": st.one_of(st.floats(1, 9), st.just(math.inf)),
+        "max_slowdown": st.one_of(st.floats(1, 9), st.just(math.inf)),
         "target": numbers,
         "max_iter": st.integers(1, 10**6),
     },
@@ -126,10 +126,11 @@ def test_a_change_removes_a_limit(given, change):
     "wrong",
     [
         {"weight": 0}, {"weight": None}, {"weight": math.nan}, {"weight": 1e9}, {"weight": "2"},
-        {"min_share": -1}, {"max_share": 0}, {"min_share": 3, "max_share": 2}, {"latest": 0.5},
+        {"min_share": -1}, {"max_share": 0}, {"min_share": 3, "max_share": 2},
+        {"max_slowdown": 0.5},
         {"target": math.inf}, {"max_iter": 1.5}, {"gang": 1}, {"target_kind": "los"}, {"by": 60.0},
         {"target": 2.0, "target_kind": "reduction"}, {"stop": True}, {"resources": "GPU"},
-        {"kind": 3}, {"owner": ""}, {"worth_per_hour": 0}, {"more": 1},
+        {"kind": 3}, {"owner": ""}, {"value_per_hour": 0}, {"more": 1},
         {"weight": -1.5}, {"weight": math.inf}, {"weight": True}, {"weight": 5e-324},
         {"min_share": 1.7e308}, {"min_share": "1"}, {"max_share": math.inf}, {"target": math.nan},
         {"target": "low"}, {"max_iter": 0}, {"max_iter": "9"}, {"max_iter": math.inf},

@@ -17,9 +17,9 @@ from dask_slaq.core.owners.usage import Spent
 from dask_slaq.core.policies import fair_fill
 
 
-def owners_of(used, latest=2.0, owners=None, names=("ann", "bob"), **settings):
+def owners_of(used, max_slowdown=2.0, owners=None, names=("ann", "bob"), **settings):
     """The grants of owners with a job each, which could use all of twelve threads."""
-    engine = Engine("max-total", owners=owners or {}, latest=latest)
+    engine = Engine("max-total", owners=owners or {}, max_slowdown=max_slowdown)
     for name in names:
         engine.add_job(f"job of {name}", 0.0, owner=name, **settings.get(name, {}))
         engine.observe_demand(f"job of {name}", 99)
@@ -27,9 +27,11 @@ def owners_of(used, latest=2.0, owners=None, names=("ann", "bob"), **settings):
     return engine.reallocate({"w": 12}, 1.0).owners
 
 
-@pytest.mark.parametrize(("latest", "ann"), [(math.inf, 2.4), (5.0, 2.4), (2.0, 3.0), (1.0, 6.0)])
-def test_an_owner_that_used_all_lately_yields_within_its_promise(latest, ann):
-    found = owners_of({"ann": 50.0}, latest)
+@pytest.mark.parametrize(
+    ("max_slowdown", "ann"), [(math.inf, 2.4), (5.0, 2.4), (2.0, 3.0), (1.0, 6.0)]
+)
+def test_an_owner_that_used_all_lately_yields_within_its_promise(max_slowdown, ann):
+    found = owners_of({"ann": 50.0}, max_slowdown)
     assert found["ann"].deserved == pytest.approx(ann)
     assert found["bob"].deserved == pytest.approx(12 - ann)
     assert (found["ann"].factor, found["bob"].factor) == (0.25, 1.0)
@@ -47,7 +49,7 @@ def test_use_is_compared_with_the_share():
 
 
 def test_one_job_with_a_promise_of_its_own_keeps_it():
-    found = owners_of({"ann": 50.0}, math.inf, ann={"latest": 1.5})
+    found = owners_of({"ann": 50.0}, math.inf, ann={"max_slowdown": 1.5})
     assert found["ann"].deserved == pytest.approx(4.0)
 
 
@@ -77,7 +79,7 @@ NAMES = ("a", "a/x", "a/y", "a/z/p", "a/z/q", "b/x", "b/x@desk", "c", "d@desk")
 
 def engine_of(owners, *names, threads=12, tasks=99, **known):
     """An engine with a job of each owner, which could use so many `tasks`."""
-    engine = Engine("max-total", owners=check_owners(owners), latest=math.inf)
+    engine = Engine("max-total", owners=check_owners(owners), max_slowdown=math.inf)
     for name in names:
         engine.add_job(f"job of {name}", 0.0, owner=name)
         engine.observe_demand(f"job of {name}", known.get(name.replace("/", "_"), tasks))

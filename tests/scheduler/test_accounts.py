@@ -30,7 +30,7 @@ from driving import (
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.owners.usage import Usage, UsageKey
-from dask_slaq.memory import RunStore, read_usage
+from dask_slaq.run_history import RunStore, read_usage
 from dask_slaq.scheduler.jobs.hindrances import is_waiting
 from dask_slaq.scheduler.views import core_seconds_by_day
 
@@ -66,13 +66,13 @@ async def test_usage_in_jobs_and_outside_adds_up_to_that_of_dask(c, s, plugin, a
     assert used.keys() == {("unknown@127.0.0.1", "")} | of_ann
     assert used["ann@desk", "svm-1"]["core_seconds"] >= 0.12
     assert by(await slaq.usage(client=c, by="kind"), "kind")["svm"]["done"] == 2
-    assert "slaq.memory names no file" in found["note"] and found["since"] <= time.time()
+    assert "slaq.run-history names no file" in found["note"] and found["since"] <= time.time()
 
 
 @gen_cluster(client=True, nthreads=[1, 1])
 async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
     path = tmp_path / "runs.db"
-    plugin = await start_plugin(c, s, memory=str(path))
+    plugin = await start_plugin(c, s, run_history=str(path))
 
     def used_in_file():
         inside(plugin).accounts.tick()  # as every few seconds: what a killed scheduler had written
@@ -155,7 +155,7 @@ def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
 
     @gen_cluster(client=True, nthreads=[1, 1])
     async def life(c, s, a, b):
-        plugin = await start_plugin(c, s, memory=path)
+        plugin = await start_plugin(c, s, run_history=path)
         async with slaq.job("svm-1", client=c, owner="ann") as job:
             job.report(1.0)
             await c.gather(in_job(c, "svm-1").map(time.sleep, [0.02] * 5, pure=False))
@@ -179,7 +179,7 @@ def test_usage_is_in_the_file_and_goes_on_with_the_next_scheduler(tmp_path):
 @gen_cluster(client=True, nthreads=[1, 1])
 async def test_a_file_that_cannot_be_written_costs_its_usage_nothing(c, s, a, b, tmp_path):
     with captured_logger("dask_slaq"):
-        plugin = await start_plugin(c, s, memory=str(tmp_path))
+        plugin = await start_plugin(c, s, run_history=str(tmp_path))
         await until(lambda: inside(plugin).store.failed is not None)
     await c.gather(c.map(time.sleep, [0.02] * 5, pure=False))
     inside(plugin).accounts.tick()
@@ -254,7 +254,7 @@ def test_an_owner_that_used_much_before_the_restart_yields_within_the_promise(tm
                 shares["status"] = (await slaq.status(client))["owners"]
                 del futures
 
-        on_virtual_clock(scenario, [2, 2], memory=str(path), half_life=half_life)
+        on_virtual_clock(scenario, [2, 2], run_history=str(path), half_life=half_life)
 
     for half_life in (None, "7d"):
         life(half_life)

@@ -13,7 +13,7 @@ from dask_slaq.cli.look_commands import _audit
 from dask_slaq.cli.main import slaq as command
 from dask_slaq.core.errors import NoPlugin, NotAllowed, UnknownJob
 from dask_slaq.core.settings import AUDIT_TOPIC
-from dask_slaq.memory import RunStore, read_audit, rows
+from dask_slaq.run_history import RunStore, read_audit, rows
 
 
 async def told(client):
@@ -107,7 +107,7 @@ def test_the_audit_goes_on_with_the_next_scheduler(tmp_path):
 
     @gen_cluster(client=True, nthreads=[1])
     async def life(c, s, a):
-        await start_plugin(c, s, memory=path)
+        await start_plugin(c, s, run_history=path)
         async with slaq.job("a", client=c, owner="ann"):
             await slaq.change("a", weight=2 + len(lives), client=c)
         with pytest.raises(UnknownJob):

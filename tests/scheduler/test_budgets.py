@@ -29,7 +29,7 @@ from driving import (
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
 from dask_slaq.core.owners.usage import DAY, Usage, UsageKey
-from dask_slaq.memory import RunStore
+from dask_slaq.run_history import RunStore
 
 SECOND = 1 / 3600
 
@@ -142,7 +142,7 @@ def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
     @gen_cluster(client=True, nthreads=[1, 1])
     async def life(c, s, a, b):
         owners = {"ann": budget(0.5, "wait"), "bob": budget(1e6)}
-        plugin = await start_plugin(c, s, memory=path, owners=owners)
+        plugin = await start_plugin(c, s, run_history=path, owners=owners)
         waits = sum(seconds) >= 0.5
         await until(lambda: inside(plugin).accounts.loaded)
         async with slaq.job("a", client=c, owner="ann@desk"):
@@ -168,7 +168,7 @@ async def test_usage_of_days_before_the_period_does_not_count(c, s, a, b, tmp_pa
         store.add_usage([(UsageKey(today - age, "ann", "svm", f"svm-{age}"), Usage(used))])
     store.close()
 
-    plugin = await start_plugin(c, s, memory=path, owners={"ann": budget(10.0)})
+    plugin = await start_plugin(c, s, run_history=path, owners={"ann": budget(10.0)})
     await until(lambda: inside(plugin).accounts.loaded)
     for days, seconds in ((30, 3.0), (31, 7.0), (365, 15.0), (1, 1.0)):
         await slaq.set_owner("ann", period=f"{days}d", client=c)
@@ -186,7 +186,7 @@ async def test_no_task_runs_before_usage_is_read(c, s, a, b, over, tmp_path, mon
     monkeypatch.setattr(RunStore, "usage", lambda *args: read.wait(60) and usage(*args))
 
     owners = {"ann": budget(1.0, over), "bob": budget(9.0, over), "eve": {}}
-    plugin = await start_plugin(c, s, memory=path, owners=owners)
+    plugin = await start_plugin(c, s, run_history=path, owners=owners)
     hers, his = slaq.job("hers", owner="ann", client=c), slaq.job("his", owner="bob", client=c)
     async with hers, his, slaq.job("eves", owner="eve", client=c):
         names = ("hers", "his", "eves")

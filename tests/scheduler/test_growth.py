@@ -23,10 +23,10 @@ from dask_slaq.core.forecast import from_past_runs
 BOUNDS = {
     "core.jobs.ends": {"REMEMBERED": 4},
     "core.jobs.history": {"MOST_ENDED": 4},
-    "core.memory.runs": {"MOST_KINDS": 4, "MOST_PER_KIND": 4},
+    "core.run_history.runs": {"MOST_KINDS": 4, "MOST_PER_KIND": 4},
     "core.owners.usage": {"MOST_BY_JOB": 4, "MOST_OF_A_DAY": 4, "MOST_ROWS": 4},
     "core.trials.ended": {"MOST_BYTES": 1},
-    "memory.following": {"MOST_LOADED_KINDS": 4},
+    "run_history.following": {"MOST_LOADED_KINDS": 4},
     "scheduler.jobs.scheduled_jobs": {"MOST_ENDED": 4},
     "scheduler.owners.accounts": {"MOST_OWNERS": 4, "MOST_TASKS": 4},
     "scheduler.owners.identity": {"MOST_CLIENTS": 1},
@@ -97,7 +97,7 @@ async def come_and_go(s, k):
 
 
 def test_what_comes_and_goes_leaves_nothing(tmp_path):
-    kept = {"memory": str(tmp_path / "memory.sqlite"), "log": str(tmp_path / "log.jsonl")}
+    kept = {"run_history": str(tmp_path / "memory.sqlite"), "log": str(tmp_path / "log.jsonl")}
 
     @gen_cluster(client=True, nthreads=[2], timeout=120)
     async def run(c, s, a):

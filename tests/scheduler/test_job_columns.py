@@ -14,7 +14,18 @@ from dask_slaq.scheduler.views.metrics import FAMILIES
 STATUS = {
     *("age", "iteration", "max_iter", "loss", "normalized_loss", "predicted", "share", "index"),
     *("workers", "running", "ready", "attained", "reports", "weight", "min_share", "max_share"),
-    *("target", "eta", "latest", "ends", "owner", "state", "kind", "like_runs", "why", "reason"),
+    *(
+        "target",
+        "eta",
+        "max_slowdown",
+        "ends",
+        "owner",
+        "state",
+        "kind",
+        "like_runs",
+        "why",
+        "reason",
+    ),
     *("position", "lent", "borrowed", "owed"),
 }
 METRICS = {"normalized_loss", "share", "running", "ready", "iteration", "lent", "borrowed", "owed"}

@@ -259,7 +259,7 @@ async def test_operators_change_owners_while_jobs_run(c, s, a, b, tmp_path):
             assert ready(plugin, "a") == 2
             standing = (await slaq.status(c))["owners"]["ann@desk"]
             assert (standing["weight"], standing["max_threads"]) == (2, 1)
-            await slaq.set_owner("ann", max_threads=float("inf"), latest=3, client=c)
+            await slaq.set_owner("ann", max_threads=float("inf"), max_slowdown=3, client=c)
             await until(lambda: not ready(plugin, "a"))
             assert inside(plugin).terms.of("ann@desk").weight == 2
             with pytest.raises(InvalidSetting, match="'speed' is not a setting of an owner"):

@@ -45,7 +45,7 @@ async def test_the_log_says_what_an_operator_has_set(tmp_path) -> None:
         "slaq.owners": {"ann": {"weight": 2}, "default": {"max-jobs": 4}},
         "slaq.limits": {"database": 8},
         "slaq.operators": ["root@head"],
-        "slaq.memory": str(tmp_path / "runs.db"),
+        "slaq.run-history": str(tmp_path / "runs.db"),
         "slaq.lock": True,
     }
     with dask.config.set(given), captured_logger("dask_slaq", level="INFO") as log:

@@ -27,20 +27,25 @@ def two_alike(one, two, iterations):
     ]
 
 
-def converged_beside_improving(latest, policy="max-total", of_owner=None):
+def converged_beside_improving(max_slowdown, policy="max-total", of_owner=None):
     """Return how long a converged job takes beside one that improves all the time."""
 
     async def scenario(client, cluster, plugin):
         async with cluster.client() as one, cluster.client() as two:
             work = {"iterations": 16, "seconds": 0.2}
-            steep = train(two, "steep", 0.97, tasks=20, owner="bob", latest=float("inf"), **work)
-            steep, flat = asyncio.create_task(steep), {"owner": "ann", "latest": latest, **work}
+            steep = train(
+                two, "steep", 0.97, tasks=20, owner="bob", max_slowdown=float("inf"), **work
+            )
+            steep, flat = (
+                asyncio.create_task(steep),
+                {"owner": "ann", "max_slowdown": max_slowdown, **work},
+            )
             took = await train(one, "flat", 0.1, end=1.0, tasks=4, **flat)
             steep.cancel()
             await asyncio.gather(steep, return_exceptions=True)
             return took
 
-    owners = None if of_owner is None else {"ann": {"latest": of_owner}, "default": {}}
+    owners = None if of_owner is None else {"ann": {"max_slowdown": of_owner}, "default": {}}
     return on_virtual_clock(scenario, [2, 2], policy=policy, owners=owners)
 
 

@@ -39,7 +39,7 @@ def test_reservations_outlive_the_scheduler_and_are_the_operators(tmp_path):
 
     @gen_cluster(client=True, nthreads=[1, 1])
     async def life(c, s, a, b):
-        plugin = await start_plugin(c, s, memory=path, operators=["root"])
+        plugin = await start_plugin(c, s, run_history=path, operators=["root"])
         with dask.config.set({"slaq.owner": "eve"}):
             with pytest.raises(NotAllowed):
                 await slaq.reserve("eve", 1, now, now + 900, client=c)

@@ -96,7 +96,11 @@ def seen_of(plugin):
     if "a" not in jobs.reports:
         return "job a has ended"
     job, sets = inside(plugin).job("a"), (jobs.stopping, jobs.paused, jobs.queued)
-    state = [name for each in sets for name in each], plugin.memory.kind_name("a"), jobs.entered
+    state = (
+        [name for each in sets for name in each],
+        plugin.run_history.kind_name("a"),
+        jobs.entered,
+    )
     rules = plugin.settings.policy, inside(plugin).terms, dict(inside(plugin).limits.most)
     counts = dict(jobs.reports), job.loss, job.max_iter, job.weight
     return jobs._runs["a"], *state, *rules, *counts, jobs.owner["a"], jobs.accounts.totals
@@ -182,9 +186,15 @@ async def test_no_message_makes_the_plugin_fall_back(client, cluster, plugin, so
 
 BAD = (None, 10**400, 2.5, "x\n", b"x", [], {}, ({},), {"a": [{}]}, {"GPU": 10**400})
 MORE = {
-    "slaq_owner": dict.fromkeys(("max_resources", "latest", "weight", "core_hours"), 1),
-    "slaq_open": dict.fromkeys(("resources", "latest", "kind", "within", "search", "by"), None),
-    "slaq_steer": {"job": "b", "what": "set", **dict.fromkeys(("latest", "target", "weight"), 1)},
+    "slaq_owner": dict.fromkeys(("max_resources", "max_slowdown", "weight", "core_hours"), 1),
+    "slaq_open": dict.fromkeys(
+        ("resources", "max_slowdown", "kind", "within", "search", "by"), None
+    ),
+    "slaq_steer": {
+        "job": "b",
+        "what": "set",
+        **dict.fromkeys(("max_slowdown", "target", "weight"), 1),
+    },
 }
 
 
@@ -433,7 +443,7 @@ async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, 
 async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
     astray = {"key": "x"}
     dies = {"action": "remove-worker", "worker": a.address}
-    told = [("slaq-astray", astray), ("worker-restart-memory", {"worker": a.address})]
+    told = [("slaq-unowned", astray), ("worker-restart-memory", {"worker": a.address})]
     told += [("all", {"action": "remove-client", "client": c.id}), ("all", dies)]
     grid = slaq.search("grid", client=c, keep="1h")
     async with another_client(s) as eve, grid, slaq.job("a", client=c):
@@ -445,18 +455,18 @@ async def test_no_event_of_a_client_or_nanny_decides_anything(c, s, plugin, a):
         for topic, event in told:
             await eve.log_event(topic, event)
             await eve.log_event([topic], event)
-            if topic != "slaq-astray":
+            if topic != "slaq-unowned":
                 a.log_event(topic, event)
-        stray = {"op": "log-event", "worker": a.address, "topic": "slaq-astray", "msg": astray}
+        stray = {"op": "log-event", "worker": a.address, "topic": "slaq-unowned", "msg": astray}
         eve._send_to_scheduler(stray)
         queued = eve.submit(inc, 1)
         await until(lambda: queued.key in s.tasks)
         assert not warnings and not searches.quotas._dead
         assert [kept.gone for kept in searches.kept._kept.values()] == [None]
-        a.log_event("slaq-astray", {"key": "y"})
-        a.log_event("slaq-astray", astray)
+        a.log_event("slaq-unowned", {"key": "y"})
+        a.log_event("slaq-unowned", astray)
         await until(lambda: warnings)
         assert [about["why"] for about in warnings] == ["job"]
-        assert not s.get_events("slaq-astray")
+        assert not s.get_events("slaq-unowned")
         assert await let_end(c, queued) == 2
         await future

@@ -290,7 +290,7 @@ def describe(kind: Mapping[str, Any]) -> None:
 def kind_of(
     fit: str, choices: Iterable[object] = (), numbers: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return a kind as `dask_slaq.core.memory.read_kind` takes it.
+    """Return a kind as `dask_slaq.core.run_history.read_kind` takes it.
 
     `fit` names library and estimator, such as ``"dask_glm.admm"``. Choices other than strings,
     classes and tuples of numbers are left out, and so are numbers that are not finite and >= 0.

@@ -41,8 +41,8 @@ class Cluster(Protocol):
     def busy(self) -> Iterable[Slots]:
         """Return the slots of workers with tasks of jobs."""
 
-    def idle(self, kinds: Collection[TaskConstraints]) -> tuple[int, int]:
-        """Return the free threads of workers that suit any of some kinds, and all their threads."""
+    def idle(self, constraints: Collection[TaskConstraints]) -> tuple[int, int]:
+        """Return the free threads of workers that meet any constraints, and all of theirs."""
 
     def occupancy(self, address: str) -> float:
         """Return the seconds that all tasks on a worker take, as Dask guesses."""

@@ -1,6 +1,6 @@
 """Numbers of the dispatch that were chosen, not measured, and are no settings."""
 
-#: Maximum number of workers, homes or jobs compared for one choice.
+#: Maximum number of workers or jobs compared for one choice.
 LOOKED_AT = 16
 #: Seconds between two messages of a worker. Less is not worth waiting for: inputs that move within
 #: it may be used anywhere, and tasks that take half of it are trivial.

@@ -1,8 +1,9 @@
 """Choice of ready tasks for workers with slots: the first job in order that has a task for one.
 
-A job's tasks wait in one heap per kind and home. The cost of a place is the time to move a task's
-inputs there: a task waits for its home, the workers that have them, for as long as that is expected
-to be sooner. Nothing is sent or charged here: whoever asks sends each choice before the next one.
+A job's tasks wait in one heap per constraints and preferred worker, which has their inputs.
+Another worker costs the time to move these: a task waits for a preferred one for as long as that
+is expected to be sooner. Nothing is sent or charged here: whoever asks sends each choice before
+the next one.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Dispatcher:
     # Jobs
 
     def choices(self, now: float) -> Iterator[Handover]:
-        """Yield choices until slots or tasks run out: tasks at home first, then all."""
+        """Yield choices until slots or tasks run out: first for workers that have the inputs."""
         self._now, self.has_kept_slots, waiting = now, False, self.order.waiting
         if not (waiting.pools and (self.free or self.soon)):
             return
@@ -85,7 +86,7 @@ class Dispatcher:
         for in_sets in (False,) if self.order.lend else (True, False):
             self._in_sets = in_sets
             yield from self._serve(self._near(pinned), pinned)
-            # Only a free thread, or a task without a home, gains by moving inputs.
+            # Only a free thread, or a task without a preferred worker, gains by moving inputs.
             if waiting.pools and (self.free or (self.soon and "" in waiting.at)):
                 yield from self._serve(list(waiting.pools), None)
 
@@ -107,7 +108,7 @@ class Dispatcher:
     def _serve(
         self, pools: Collection[JobQueue], pinned: Mapping[JobQueue, Sequence[Pinned]] | None
     ) -> Iterator[Handover]:
-        """Serve jobs in turn, one task per turn: of those at home, if there are `pinned` ones."""
+        """Serve jobs in turn, one task per turn: on preferred workers, if `pinned` is given."""
         order, now, moves = self.order, self._now, pinned is None
         before: Mapping[JobQueue, Key] = {}
         queue: list[tuple[Key, int, JobQueue]] = []
@@ -140,16 +141,16 @@ class Dispatcher:
                 self._leave_backlogs(pool)
             if pinned and pool in pinned:
                 yield from self._start_pinned(pool, key, pinned[pool])
-            if not pool.kinds:
+            if not pool.filed:
                 continue
             if pool.gang and not pool.running:
                 if self._rules.must_wait_for_labels(pool):
                     continue
-                free, threads = self.cluster.idle(pool.kinds)
+                free, threads = self.cluster.idle(pool.filed)
                 if free < min(len(pool.ready), threads):
                     return  # keep all slots until there are enough for the gang
                 yield from self._start_together(pool, key)
-            found = self._choose(pool, moves) if pool.kinds else None
+            found = self._choose(pool, moves) if pool.filed else None
             if found is None:
                 continue
             task, slots, where = found
@@ -169,7 +170,11 @@ class Dispatcher:
         if address not in pool.granted.planned:
             why = f"lent, {why}" if self.order.lend else f"a grant moved: {why}"
         task.pool, task.worker, task.key, task.why = pool, address, key, why
-        task.tag, task.needs, task.threads = pool.service, task.kind.resources or (), threads or 1.0
+        task.tag, task.needs, task.threads = (
+            pool.service,
+            task.constraints.resources or (),
+            threads or 1.0,
+        )
         task.expected = math.inf if threads else like.expected
         task.soonest = like.soonest
         task.entitled = key.standing == ENTITLED or pool.granted.most < 1
@@ -204,10 +209,13 @@ class Dispatcher:
     def _start_together(self, pool: JobQueue, key: Key) -> Iterator[Handover]:
         """Choose free threads for all ready tasks of a gang, or as many as can ever run.
 
-        A task whose home is busy does not wait for it, since the others would hold their threads
-        and wait for it. If a task finds no thread that it may take, they go one by one.
+        A task whose preferred worker is busy does not wait for it, since the others would
+        hold their threads and wait for it. If a task finds no thread that it may take, they go one
+        by one.
         """
-        tasks = [task for task in pool.ready.values() if task in pool.kinds.get(task.kind, ())]
+        tasks = [
+            task for task in pool.ready.values() if task in pool.filed.get(task.constraints, ())
+        ]
         tasks = sorted(tasks, key=lambda task: task.rank)[: self.cluster.threads]
         if len(tasks) < 2 or not self._rules.may_together(pool, tasks, len(tasks)):
             return
@@ -228,17 +236,17 @@ class Dispatcher:
         free = {address: slots.free for address, slots in self.free.items()}
         found: dict[Any, tuple[Handover, Slots, str]] = {}
         taken: Counter[tuple[str, str]] = Counter()  # of each worker's resources
-        for at_home, task in product((True, False), tasks):
+        for at_preferred, task in product((True, False), tasks):
             if task.ts in found:
                 continue
-            needs = task.kind.resources or ()
-            for a in task.homes if at_home else sorted(free, key=lambda a: (-free[a], a)):
+            needs = task.constraints.resources or ()
+            for a in task.preferred if at_preferred else sorted(free, key=lambda a: (-free[a], a)):
                 slots = self.free.get(a)
                 if slots is None or not free.get(a) or not self._may(pool, task, slots):
                     continue
                 left = {r: slots.resources[r] - slots.used_resources.get(r, 0) for r, _ in needs}
                 if all(left[r] - taken[a, r] >= needed for r, needed in needs):
-                    where = "home of its input" if at_home else "a thread is free"
+                    where = "has its inputs" if at_preferred else "a thread is free"
                     found[task.ts] = task, slots, where
                     free[a] -= 1
                     taken.update({(a, r): needed for r, needed in needs})
@@ -251,16 +259,16 @@ class Dispatcher:
         """Return the job's first task, in Dask's order, that may take a slot, and why there."""
         best: tuple[Handover, Slots, str] | None = None
         least: tuple[Any, ...] = ()
-        for kind, ready in pool.kinds.items():
-            if kind.label is not None and not self.cluster.free(kind.label):
+        for constraints, ready in pool.filed.items():
+            if constraints.label is not None and not self.cluster.free(constraints.label):
                 continue
-            for slots in list(islice(self._homes(ready), LOOKED_AT)):
+            for slots in list(islice(self._preferred(ready), LOOKED_AT)):
                 task = ready.at(slots.address)
                 if task is None:
                     continue
                 rank = *task.rank, slots.load >= slots.nthreads, slots.load / slots.nthreads
                 if (best is None or rank < least) and self._may(pool, task, slots):
-                    best, least = (task, slots, "home of its input"), rank
+                    best, least = (task, slots, "has its inputs"), rank
             task = ready.at()
             if task is None or (best is not None and least < task.rank):
                 continue
@@ -269,36 +277,36 @@ class Dispatcher:
             if (found := self._least_loaded(pool, task, moves)) is not None:
                 best, least = (task, found, "any worker will do"), task.rank
         if best is None and moves and self.free:
-            for kind, ready in pool.kinds.items():
-                if kind.label is None or self.cluster.free(kind.label):
+            for constraints, ready in pool.filed.items():
+                if constraints.label is None or self.cluster.free(constraints.label):
                     moved = self._moved(pool, ready)
                     if moved is not None and (best is None or moved[0].rank < best[0].rank):
                         best = moved
         return best
 
-    def _homes(self, ready: Ready[Handover]) -> Iterator[Slots]:
-        """Yield the open workers that are home to a task."""
-        homes, at = ready.homes, self._at
-        if len(homes) < len(self.free) + len(self.soon):
-            return (slots for address in list(homes) if (slots := at(address)) is not None)
-        return (slots for slots in self._open() if slots.address in homes)
+    def _preferred(self, ready: Ready[Handover]) -> Iterator[Slots]:
+        """Yield the open workers that are preferred by a task."""
+        preferred, at = ready.preferred, self._at
+        if len(preferred) < len(self.free) + len(self.soon):
+            return (slots for address in list(preferred) if (slots := at(address)) is not None)
+        return (slots for slots in self._open() if slots.address in preferred)
 
     def _yields(self, ready: Ready[Handover]) -> bool:
-        """Return whether a job loads no more while its data waits at home, if others wait."""
+        """Return whether a job loads no more while its data waits where it is, if others wait."""
         return len(ready) > ready.count_at[""] and len(self.order.waiting.pools) > 1
 
     def _least_loaded(self, pool: JobQueue, task: Handover, moves: bool) -> Slots | None:
-        """Return the worker for a task without a home: with a free thread, and little of its job.
+        """Return a worker for a task that prefers none: with a free thread, and little of its job.
 
         While many jobs compete, only a few workers have a slot at a time. All data of a job would
         be made there, and the tasks that need it would follow. So another job may take the slot,
         unless the owner is owed threads, or it stays free for a worker with less that opens soon.
         """
         made, most = pool.made_at, math.inf
-        spread = math.inf  # tasks without a home per thread, if they were everywhere
+        spread = math.inf  # tasks without a preferred worker per thread, if they were everywhere
         owed = pool.group is not None and pool.group.lag > 0
         others = len(self.order.waiting.pools) > 1
-        if made and task.loads and others and not owed and task.kind is ANY:
+        if made and task.loads and others and not owed and task.constraints is ANY:
             most = spread = sum(made.values()) / self.cluster.threads + 1
             late = self._now - pool.kept_since >= SHORT  # others took what opened
             if moves and (late or not self._opens_soon(made, most)):
@@ -328,14 +336,16 @@ class Dispatcher:
         )
 
     def _moved(self, pool: JobQueue, ready: Ready[Handover]) -> tuple[Handover, Slots, str] | None:
-        """Return a task that would wait for its home longer than it takes to move its inputs."""
+        """Return a task that waits longer for a preferred worker than for its inputs to move."""
         free = list(islice(self.free.values(), LOOKED_AT))
         count = ready.count_at
-        for home in heapq.nlargest(LOOKED_AT, ready.homes, key=lambda home: (count[home], home)):
-            task = ready.at(home) if home else None
+        for here in heapq.nlargest(
+            LOOKED_AT, ready.preferred, key=lambda here: (count[here], here)
+        ):
+            task = ready.at(here) if here else None
             if task is None:
                 continue
-            there = (self.cluster.slots(a) for a in task.homes)
+            there = (self.cluster.slots(a) for a in task.preferred)
             waits = min(
                 (self._wait(each, task, ready) for each in there if each is not None),
                 default=math.inf,
@@ -349,16 +359,20 @@ class Dispatcher:
                 seconds = inputs.to_fetch(slots.address) if some else inputs.seconds
                 if seconds < waits and self._may(pool, task, slots):
                     busy = f"busy for {waits:.2g} s" if waits < math.inf else "not available"
-                    return task, slots, f"moved, {1000 * seconds:.2g} ms to fetch, home {busy}"
+                    return (
+                        task,
+                        slots,
+                        f"moved, {1000 * seconds:.2g} ms to fetch, its worker {busy}",
+                    )
         return None
 
     def _wait(self, slots: Slots, task: Handover, ready: Ready[Handover]) -> float:
-        """Return the seconds until a task may start at its home, after those that wait for it."""
+        """Return the seconds until a task may start on a preferred worker, after others."""
         expected = task.like.mean if task.like.mean < math.inf else 0.0
         seconds, threads = self.next_end(slots, self._now), float(slots.nthreads)
-        for resource, needed in task.kind.resources or ():
+        for resource, needed in task.constraints.resources or ():
             threads = min(threads, slots.resources.get(resource, 0) / needed if needed else threads)
-        if not task.kind.suits(slots):
+        if not task.constraints.suits(slots):
             seconds = max(seconds, slots.resource_free_in(self._now))
         return seconds + (ready.count_at[slots.address] - 1) * expected / max(threads, 1.0)
 

@@ -57,8 +57,8 @@ class Handover:
     rank: tuple[bool, tuple[Any, ...], int] = (False, (), 0)  # rootish, priority, a unique number
     rootish: bool = False  # whether Dask would queue it
     nbytes: int = 0  # of its inputs
-    kind: TaskConstraints = ANY
-    homes: tuple[str, ...] = ()  # workers with nearly all of its inputs; empty for any
+    constraints: TaskConstraints = ANY
+    preferred: tuple[str, ...] = ()  # workers with nearly all of its inputs; empty for any
     loads: bool = False  # whether it has no inputs
     direct: bool = False  # whether Dask alone decides where it runs, once it may
     way: Way = Way.WAITS
@@ -263,7 +263,7 @@ class JobQueue:
     index_of: Waiting[JobQueue] = field(default_factory=Waiting)  # the ready tasks of all jobs
 
     ready: dict[Any, Handover] = field(default_factory=dict)  # held, or wanted and held by others
-    kinds: dict[TaskConstraints, Ready[Handover]] = field(
+    filed: dict[TaskConstraints, Ready[Handover]] = field(
         default_factory=dict
     )  # these in Dask's order
     running: dict[Any, Handover] = field(default_factory=dict)  # on workers, but for seceded ones
@@ -272,7 +272,7 @@ class JobQueue:
     promised: int = 0  # threads that tasks on workers may take without being sent
     holds: dict[Any, Any] = field(default_factory=dict)  # resources of tasks without a thread
     sent_by_dask: Counter[str] = field(default_factory=Counter)  # those that Dask sent, by worker
-    made_at: dict[str, float] = field(default_factory=dict)  # tasks without a home, by worker
+    made_at: dict[str, float] = field(default_factory=dict)  # tasks that prefer none, by worker
     kept_since: float = math.inf  # since when a thread is kept free rather than given to its loads
     prioritized: bool = False  # whether any ready task has had a priority of the user's
     ended: int = 0  # tasks that have computed
@@ -394,7 +394,7 @@ class JobQueue:
 
     def push(self, task: Handover, *, filed: bool = True) -> None:
         """Add a ready task. Members of a gang are not filed, because they start together."""
-        ready, index, kind = self.ready, self.index_of, task.kind
+        ready, index, constraints = self.ready, self.index_of, task.constraints
         if task.ts in ready:
             self.pop(task.ts)  # it is here still if Dask failed to send it
         if not ready:
@@ -407,10 +407,10 @@ class JobQueue:
         if priority and priority[0]:
             self.prioritized = True
         if filed:
-            tasks = self.kinds.get(kind)
+            tasks = self.filed.get(constraints)
             if tasks is None:
-                tasks = self.kinds[kind] = Ready()
-                index.scarce += kind is not ANY
+                tasks = self.filed[constraints] = Ready()
+                index.scarce += constraints is not ANY
             tasks.push(task)
             index.file(self, task)
 
@@ -419,23 +419,23 @@ class JobQueue:
         task = self.ready.pop(ts, None)
         if task is None:
             return
-        index, kind = self.index_of, task.kind
+        index, constraints = self.index_of, task.constraints
         self.cached.until = -math.inf
         if not self.ready:
             self.prioritized = False
             del index.pools[self]
-        tasks = self.kinds.get(kind)
+        tasks = self.filed.get(constraints)
         if tasks is not None and tasks.pop(task):
             index.remove(self, task)
             if not tasks:
-                del self.kinds[kind]
-                index.scarce -= kind is not ANY
+                del self.filed[constraints]
+                index.scarce -= constraints is not ANY
 
     def first_ready(self) -> Iterator[Handover]:
-        """Yield the first task of each kind at each home."""
-        for ready in list(self.kinds.values()):
-            for home in list(ready.homes):
-                if task := ready.at(home):
+        """Yield the first task of each set of constraints at each preferred worker."""
+        for ready in list(self.filed.values()):
+            for preferred in list(ready.preferred):
+                if task := ready.at(preferred):
                     yield task
 
     def user_priority(self) -> float:

@@ -105,8 +105,8 @@ class Order:
                 else:
                     standing = ENTITLED
         service = pool.service
-        if len(pool.kinds) == 1 and ANY in pool.kinds:
-            first = pool.kinds[ANY].at()
+        if len(pool.filed) == 1 and ANY in pool.filed:
+            first = pool.filed[ANY].at()
             if first is not None and first.rootish:  # results in memory are used before
                 service += SLACK * granted.share / pool.weight
         rank = 2 if group is not None and group.on_leftovers else int(standing > OWNER_OWED)
@@ -162,7 +162,7 @@ class Order:
         if task.expected < math.inf:
             task.ahead = task.expected * task.threads
             pool.charge(task.ahead, task)
-        if not task.homes:
+        if not task.preferred:
             pool.made_at[worker] = pool.made_at.get(worker, 0.0) + 1
 
     def remove(self, task: Handover) -> None:

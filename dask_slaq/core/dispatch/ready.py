@@ -13,7 +13,7 @@ from dask_slaq.core.dispatch.constants import NEWEST, TRIVIAL
 
 #: Entries of a heap, besides two for each task that is there, above which those of others go.
 FEW = 16
-#: Homes of a task that has none.
+#: Preferred workers of a task that has none.
 NOWHERE = ("",)
 
 
@@ -57,7 +57,7 @@ class TaskConstraints(NamedTuple):
         return self.allows(ws) and supplies(ws, self.resources or ())
 
 
-#: Kind of tasks that any worker may run, whatever else runs there: all of these have this object.
+#: No constraints: any worker may run the task, whatever else runs there. A single object.
 ANY = TaskConstraints(None, None)
 
 
@@ -112,7 +112,7 @@ class ReadyTask(Protocol):
     """Ready task as `Ready` files it."""
 
     rank: tuple[Any, ...]  # sorts tasks; the last element is a unique number
-    homes: tuple[str, ...]  # workers with nearly all of its inputs
+    preferred: tuple[str, ...]  # workers with nearly all of its inputs
     rootish: bool  # whether Dask would queue it
 
 
@@ -121,17 +121,17 @@ Job = TypeVar("Job")
 
 
 class Ready(Generic[Task]):
-    """Ready tasks of one kind, by home and in Dask's order.
+    """Ready tasks of the same constraints, by preferred worker and in Dask's order.
 
-    A task with several homes is listed at each of them. The heaps drop a task that is no longer
-    ready when it comes to the top. They do not refer to the task itself: Dask's queue mistakes a
-    forgotten task that is still referenced for a new task of the same key.
+    A task with several preferred workers is listed at each of them. The heaps drop a task
+    that is no longer ready when it comes to the top. They do not refer to the task itself: Dask's
+    queue mistakes a forgotten task that is still referenced for a new task of the same key.
     """
 
     def __init__(self) -> None:
         self._tasks: dict[int, Task] = {}  # by the last element of their rank
-        self._heaps: dict[str, list[tuple[Any, ...]]] = {}  # ranks by home; "" for none
-        self.count_at: Counter[str] = Counter()  # tasks at each home
+        self._heaps: dict[str, list[tuple[Any, ...]]] = {}  # ranks by preferred worker; "" for none
+        self.count_at: Counter[str] = Counter()  # tasks at each preferred worker
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -143,11 +143,11 @@ class Ready(Generic[Task]):
         """Add a ready task."""
         rank = task.rank
         self._tasks[rank[2]] = task
-        for home in task.homes or NOWHERE:
-            self.count_at[home] += 1
-            heap = self._heaps.get(home)
+        for preferred in task.preferred or NOWHERE:
+            self.count_at[preferred] += 1
+            heap = self._heaps.get(preferred)
             if heap is None:
-                self._heaps[home] = [rank]
+                self._heaps[preferred] = [rank]
             else:
                 heapq.heappush(heap, rank)
 
@@ -155,31 +155,31 @@ class Ready(Generic[Task]):
         """Remove a task that is no longer ready. Returns whether it was here."""
         if self._tasks.pop(task.rank[2], None) is None:
             return False
-        for home in task.homes or NOWHERE:
-            self.count_at[home] -= 1
-            heap, left = self._heaps.get(home, ()), self.count_at[home]
+        for preferred in task.preferred or NOWHERE:
+            self.count_at[preferred] -= 1
+            heap, left = self._heaps.get(preferred, ()), self.count_at[preferred]
             if not left:
-                del self.count_at[home]
-                self._heaps.pop(home, None)
+                del self.count_at[preferred]
+                self._heaps.pop(preferred, None)
             elif len(heap) > 2 * left + FEW:  # most were sent from elsewhere
-                heap = self._heaps[home] = [each for each in heap if each[2] in self._tasks]
+                heap = self._heaps[preferred] = [each for each in heap if each[2] in self._tasks]
                 heapq.heapify(heap)
         return True
 
-    def at(self, home: str = "") -> Task | None:
-        """Return the first task that has its home on a worker, or that has none; None without."""
-        heap = self._heaps.get(home)
+    def at(self, preferred: str = "") -> Task | None:
+        """Return the first task that prefers a worker, or that prefers none; None without."""
+        heap = self._heaps.get(preferred)
         while heap:
             task = self._tasks.get(heap[0][2])
             if task is not None:
                 return task
             heapq.heappop(heap)
-        self._heaps.pop(home, None)
+        self._heaps.pop(preferred, None)
         return None
 
     @property
-    def homes(self) -> Collection[str]:
-        """Workers that are, or were, home to a task; "" for tasks without a home."""
+    def preferred(self) -> Collection[str]:
+        """Workers that are, or were, preferred by a task; "" for those that prefer none."""
         return self._heaps.keys()
 
 
@@ -188,31 +188,31 @@ class Waiting(Generic[Job]):
 
     def __init__(self) -> None:
         self.pools: dict[Job, None] = {}  # with a ready task
-        self.scarce = 0  # kinds of tasks, of all pools, that need something of their worker
+        self.scarce = 0  # constraints of tasks, of all pools, that need something of their worker
         self.sent_by_dask: dict[Job, None] = {}  # with tasks on workers that Dask has sent
         self.coming: set[Job] = set()  # whose gaps without ready tasks are short
-        self.movable = 0  # filed tasks that are no root tasks and have no home
-        self.at: dict[str, dict[Job, int]] = {}  # number of filed tasks by home; "" for none
+        self.movable = 0  # filed tasks that are no root tasks and prefer no worker
+        self.at: dict[str, dict[Job, int]] = {}  # number of tasks by preferred worker, or ""
 
     def file(self, pool: Job, task: ReadyTask) -> None:
-        """Count a ready task of a pool at its homes."""
-        self.movable += not (task.rootish or task.homes)
-        for home in task.homes or NOWHERE:
-            here = self.at.get(home)
+        """Count a ready task of a pool at its preferred workers."""
+        self.movable += not (task.rootish or task.preferred)
+        for preferred in task.preferred or NOWHERE:
+            here = self.at.get(preferred)
             if here is None:
-                here = self.at[home] = {}
+                here = self.at[preferred] = {}
             here[pool] = here.get(pool, 0) + 1
 
     def remove(self, pool: Job, task: ReadyTask) -> None:
         """Count a task of a pool no longer."""
-        self.movable -= not (task.rootish or task.homes)
-        for home in task.homes or NOWHERE:
-            here = self.at[home]
+        self.movable -= not (task.rootish or task.preferred)
+        for preferred in task.preferred or NOWHERE:
+            here = self.at[preferred]
             here[pool] -= 1
             if not here[pool]:
                 del here[pool]
                 if not here:
-                    del self.at[home]
+                    del self.at[preferred]
 
     def check(self, pools: Collection[Any]) -> None:
         """Raise `AssertionError` unless the index agrees with the `pools`."""
@@ -220,14 +220,16 @@ class Waiting(Generic[Job]):
         assert self.sent_by_dask.keys() == {pool for pool in pools if pool.sent_by_dask}, (
             "tasks sent by Dask"
         )
-        scarce = sum(kind is not ANY for pool in pools for kind in pool.kinds)
-        assert self.scarce == scarce, "kinds of tasks"
-        filed = [(p, t) for p in pools for t in p.ready.values() if t in p.kinds.get(t.kind, ())]
-        movable = sum(not (task.rootish or task.homes) for _, task in filed)
+        scarce = sum(constraints is not ANY for pool in pools for constraints in pool.filed)
+        assert self.scarce == scarce, "constraints of tasks"
+        filed = [
+            (p, t) for p in pools for t in p.ready.values() if t in p.filed.get(t.constraints, ())
+        ]
+        movable = sum(not (task.rootish or task.preferred) for _, task in filed)
         assert self.movable == movable, "tasks that any worker may take"
         at: dict[str, dict[Job, int]] = {}
         for pool, task in filed:
-            for home in task.homes or NOWHERE:
-                here = at.setdefault(home, {})
+            for preferred in task.preferred or NOWHERE:
+                here = at.setdefault(preferred, {})
                 here[pool] = here.get(pool, 0) + 1
-        assert self.at == at, "tasks by home"
+        assert self.at == at, "tasks by preferred worker"

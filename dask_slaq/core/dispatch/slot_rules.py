@@ -38,8 +38,10 @@ class SlotRules:
 
     def may(self, pool: JobQueue, task: Handover, slots: Slots) -> bool:
         """Return whether a task may take a slot of a worker."""
-        kind, group = task.kind, pool.group
-        if group is not None and not (group.may_start() and group.supplies(kind.resources or ())):
+        constraints, group = task.constraints, pool.group
+        if group is not None and not (
+            group.may_start() and group.supplies(constraints.resources or ())
+        ):
             return False
         if self.in_sets and slots.address not in pool.granted.planned:
             return False
@@ -54,11 +56,11 @@ class SlotRules:
             waits = self._waits_for_resources(pool, slots)
             if slots.load + waits >= max(self._order.saturation * slots.nthreads, 1):
                 return False
-        if kind is ANY or kind.suits(slots):
+        if constraints is ANY or constraints.suits(slots):
             return True
         # One task may wait on the worker until the resource is free, which hides a round trip.
         soon = slots.resource_free_in(self._now) < self._ahead
-        return soon and not slots.blocked and kind.allows(slots)
+        return soon and not slots.blocked and constraints.allows(slots)
 
     def may_together(self, pool: JobQueue, tasks: Collection[Handover], threads: float) -> bool:
         """Return whether tasks may start together: under limits of their owner and labels."""
@@ -66,18 +68,20 @@ class SlotRules:
         if group is not None:
             needs: Counter[str] = Counter()
             for task in tasks:
-                needs.update(dict(task.kind.resources or ()))
+                needs.update(dict(task.constraints.resources or ()))
             if not (group.may_start(threads) and group.supplies(needs.items())):
                 return False
-        labels = Counter(task.kind.label for task in tasks if task.kind.label is not None)
+        labels = Counter(
+            task.constraints.label for task in tasks if task.constraints.label is not None
+        )
         return all(count <= self._cluster.free(label) for label, count in labels.items())
 
     def must_wait_for_labels(self, pool: JobQueue) -> bool:
         """Return whether ready tasks cannot start together now for labels, but can later."""
         ready: Counter[str] = Counter()
-        for kind, tasks in pool.kinds.items():
-            if kind.label is not None:
-                ready[kind.label] += len(tasks)
+        for constraints, tasks in pool.filed.items():
+            if constraints.label is not None:
+                ready[constraints.label] += len(tasks)
         room, runs = self._cluster.free, self._cluster.runs
         return any(count > room(label) and runs(label) for label, count in ready.items())
 
@@ -128,12 +132,12 @@ class SlotRules:
     def _waits_for_resources(self, pool: JobQueue, slots: Slots) -> int:
         """Return how many tasks of a job Dask would let wait on a worker for a resource.
 
-        It would send them to their homes as soon as they are ready, and those without one anywhere.
+        It would send them there as soon as they are ready, and those that prefer none anywhere.
         What the owner may have no more of now does not count.
         """
         waits, group = 0, pool.group
-        for kind, ready in pool.kinds.items():
-            if kind.resources and (group is None or group.supplies(kind.resources)):
+        for constraints, ready in pool.filed.items():
+            if constraints.resources and (group is None or group.supplies(constraints.resources)):
                 at = ready.count_at
                 waits += at[slots.address] + at[""] // self._cluster.workers
         return waits + slots.blocked if waits else 0

@@ -55,7 +55,7 @@ class ForecastCache(JobArrays):
                 "total": ((), np.int32, 0),  # reports up to which the forecast is valid
                 "fitted": ((), np.int32, 0),  # reports at the last fit
                 "reported": ((), np.bool_, False),
-                "slot": ((), np.int64, -1),  # of a job of known kind; see `FromMemory`
+                "slot": ((), np.int64, -1),  # of a job of known kind; see `FromPastRuns`
             }
         )
 

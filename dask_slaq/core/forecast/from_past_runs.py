@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.types import HORIZONS, FitStatus, concave_hull
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
-from dask_slaq.core.memory import (
+from dask_slaq.core.run_history import (
     MIDDLES,
     MOST_LIKE,
     N_BINS,
@@ -43,7 +43,7 @@ ANY_RANGE = 2.0
 #: Minimum standard deviation of the log of a job's first loss as expected from like runs, and
 #: maximum squared deviations by which a first loss counts as misfit.
 FIRST_SPREAD, STRANGEST = 0.25, 4.0
-#: Misfit at which memory and reports count alike, and trust below which memory is not asked.
+#: Misfit at which past runs and reports count alike, and trust below which past runs are not asked.
 DOUBTFUL, STEEP, LEAST_TRUST = 1.0, 4.0, 0.05
 #: Maximum number of past runs of which the curves are kept at hand.
 MOST_TABLES = 1000
@@ -60,14 +60,14 @@ def _hypotheses(run: PastRun) -> NDArray[np.float32] | None:
 
 
 class Hypotheses:
-    """Hypotheses about jobs of known kind, in the rows of their `traces`. See `FromMemory`."""
+    """Hypotheses about jobs of known kind, in the rows of their `traces`. See `FromPastRuns`."""
 
     def __init__(self, traces: Traces) -> None:
         self._traces = traces
         self._table = JobArrays(
             {
                 "n_like": ((), np.int64, 0),
-                "trust": ((), np.float64, 1.0),  # in the forecast from memory, from 0 to 1
+                "trust": ((), np.float64, 1.0),  # in the forecast from past runs, from 0 to 1
                 # Fraction of its range by which each hypothesis has fallen in each bin.
                 "fallen": ((N_HYPOTHESES, N_BINS), np.float32, 0.0),
                 "log_prior": ((N_HYPOTHESES,), np.float64, -np.inf),
@@ -129,7 +129,7 @@ class Hypotheses:
         return int(self._table.column["n_like"][slot])
 
     def mix(self, rows: IntArray, slots: IntArray, cache: ForecastCache) -> None:
-        """Mix forecasts from memory into those in `rows` of the cache, which have these `slots`."""
+        """Mix forecasts from past runs into those in `rows` of the cache, in these `slots`."""
         column = cache.column
         known = np.flatnonzero((slots >= 0) & (self._table.column["n_like"][slots] > 0))
         rows, slots = rows[known], slots[known]
@@ -237,18 +237,18 @@ def at_iteration(curves: FloatArray, iteration: FloatArray) -> FloatArray:
 BETWEEN: FloatArray = interpolate(np.eye(N_BINS), HORIZONS)
 
 
-class FromMemory:
+class FromPastRuns:
     """What past runs tell of jobs of known kind. See `LossPredictor`."""
 
-    def __init__(self, memory: PastRuns, cache: ForecastCache) -> None:
-        self._memory, self._cache = memory, cache
+    def __init__(self, past_runs: PastRuns, cache: ForecastCache) -> None:
+        self._past_runs, self._cache = past_runs, cache
         self._traces = Traces()
         self._hypotheses: Hypotheses | None = None  # until a job has a like run
 
     def add(self, row: int, kind: Kind) -> FloatArray | None:
         """Add a job. Returns its falls before the first report; None without a like run."""
         slot = self._cache.column["slot"][row] = self._traces.acquire()
-        like = self._memory.like(kind)
+        like = self._past_runs.like(kind)
         if self._hypotheses is None:
             if not any(run.outcome == "done" for run, _ in like):
                 return None
@@ -287,6 +287,6 @@ class FromMemory:
         return self._cache.column["slot"].item(row)
 
     def mix(self, rows: IntArray) -> None:
-        """Mix forecasts from memory into those that the reports of these jobs alone gave."""
+        """Mix forecasts from past runs into those that the reports of these jobs alone gave."""
         if self._hypotheses is not None:
             self._hypotheses.mix(rows, self._cache.column["slot"][rows], self._cache)

@@ -12,13 +12,13 @@ from dask_slaq.core.forecast.cache import ForecastCache
 from dask_slaq.core.forecast.corrections import unchanged
 from dask_slaq.core.forecast.experts.basis import Ensemble
 from dask_slaq.core.forecast.experts.gating import Backtest, blend, gate, trained
-from dask_slaq.core.forecast.from_past_runs import FromMemory
+from dask_slaq.core.forecast.from_past_runs import FromPastRuns
 from dask_slaq.core.forecast.history import Histories, NormalizedWindow, normalize_window
 from dask_slaq.core.forecast.intervals import AT, ON_TEST, Bands
 from dask_slaq.core.forecast.types import HORIZONS, Forecast, Predictor
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.jobs.reports import MAX_LOSS, is_usable
-from dask_slaq.core.memory import Kind, PastRuns
+from dask_slaq.core.run_history import Kind, PastRuns
 
 #: Reports kept per job.
 WINDOW = 32
@@ -42,7 +42,7 @@ class LossPredictor:
     """Default loss predictor: a weighted ensemble of experts per job. See `Predictor`.
 
     Several experts forecast each curve. A gating network weights them by the accuracy of their
-    earlier forecasts and by features of the curve. With a `memory`, jobs are also compared with
+    earlier forecasts and by features of the curve. With a `past_runs`, jobs are also compared with
     past runs of like kind. Memory is bounded: only the newest reports, the first loss, extremes and
     coarse means of a run are kept.
 
@@ -54,7 +54,7 @@ class LossPredictor:
     zero.
     """
 
-    def __init__(self, memory: PastRuns | None = None) -> None:
+    def __init__(self, past_runs: PastRuns | None = None) -> None:
         self._row: dict[str, int] = {}
         self._asked: tuple[tuple[str, ...], IntArray] | None = None
         # Row and loss of each report in one flat list: cheapest to extend and to convert.
@@ -62,7 +62,7 @@ class LossPredictor:
         self._history = Histories(WINDOW)
         self._cache = ForecastCache()
         self._bands = Bands()
-        self._memory = None if memory is None else FromMemory(memory, self._cache)
+        self._past_runs = None if past_runs is None else FromPastRuns(past_runs, self._cache)
         self._experts = Ensemble(WINDOW, self._history.n_means)
         self._backtest = Backtest(self._experts.noise_cost)
         self._gate = trained()
@@ -80,8 +80,8 @@ class LossPredictor:
         self._cache.column["target"][row] = np.nan if target is None else target
         self._row[job] = row
         self._asked = None
-        if self._memory is not None and kind is not None:
-            self._cache.expect(row, self._memory.add(row, kind))
+        if self._past_runs is not None and kind is not None:
+            self._cache.expect(row, self._past_runs.add(row, kind))
 
     def remove(self, job: str) -> None:
         """Forget `job`. See `Predictor.remove`."""
@@ -90,8 +90,8 @@ class LossPredictor:
         self._asked = None
         self._take_in()
         self._cache.column["reported"][row] = False
-        if self._memory is not None:
-            self._memory.remove(row)
+        if self._past_runs is not None:
+            self._past_runs.remove(row)
         for table in (self._history, self._backtest, self._cache, self._bands):
             table.release(row)
 
@@ -145,8 +145,8 @@ class LossPredictor:
         mix = gate(self._gate, view, curves, self._backtest.log_weights(rows))
         mixed = blend(curves, mix, view.zero)
         self._cache.store(rows, view, self._history, mixed)
-        if self._memory is not None:
-            self._memory.mix(rows)
+        if self._past_runs is not None:
+            self._past_runs.mix(rows)
         ahead = (curves[:, :, 1 + AT] - curves[:, :, :1]) - (mixed[:, 1 + AT] - mixed[:, :1])
         spread = np.sqrt((mix.weight.T[:, :, None] * ahead**2).sum(axis=0))
         self._bands.store(rows, view, spread, mixed[:, 1 + AT])
@@ -204,17 +204,17 @@ class LossPredictor:
     def set_kind(self, job: str, kind: Kind) -> None:
         """Compare `job` with past runs of a kind, if it has not made more reports than are kept."""
         row = self._find(job)
-        if self._memory is None:
+        if self._past_runs is None:
             return
         self._take_in()
         history = self._history.column
         count = history["count"].item(row)
         if count > WINDOW:
             return
-        self._memory.remove(row)
-        fall = self._memory.add(row, kind)
+        self._past_runs.remove(row)
+        fall = self._past_runs.add(row, kind)
         if count:
-            self._memory.append(np.full(count, row), history["ring"][row, :count])
+            self._past_runs.append(np.full(count, row), history["ring"][row, :count])
         else:
             self._cache.expect(row, fall)
 
@@ -229,15 +229,15 @@ class LossPredictor:
     def likeness(self, job: str) -> int:
         """Return the number of past runs on which the forecast of `job` rests."""
         row = self._find(job)
-        return 0 if self._memory is None else self._memory.likeness(row)
+        return 0 if self._past_runs is None else self._past_runs.likeness(row)
 
     def curve(self, job: str) -> tuple[IntArray, FloatArray] | None:
         """Return the thinned loss curve of `job` as in a `PastRun`; None without kind."""
         row = self._find(job)
-        if self._memory is None:
+        if self._past_runs is None:
             return None
         self._take_in()
-        return self._memory.curve(row)
+        return self._past_runs.curve(row)
 
     def _take_in(self) -> None:
         """Move all waiting reports into the histories."""
@@ -245,11 +245,11 @@ class LossPredictor:
         self._new.clear()
         rows, losses = new[::2].astype(np.int64), new[1::2]
         cut = self._history.append(rows, losses)
-        if self._memory is not None:
-            self._memory.append(rows, losses)
+        if self._past_runs is not None:
+            self._past_runs.append(rows, losses)
             first = self._history.column["first"]
             for row in cut.tolist():
-                self._memory.cut(row, first.item(row))
+                self._past_runs.cut(row, first.item(row))
         self._cache.column["reported"][rows] = True
 
     def _rows_of(self, jobs: Sequence[str]) -> IntArray:
@@ -268,10 +268,10 @@ class LossPredictor:
             raise UnknownJob(f"job {job!r} is not running") from None
 
 
-def predictor_named(name: str | None, memory: PastRuns | None) -> Predictor:
+def predictor_named(name: str | None, past_runs: PastRuns | None) -> Predictor:
     """Return a new predictor: the default for None, or "paper"."""
     if name is None:
-        return LossPredictor(memory)
+        return LossPredictor(past_runs)
     if name != "paper":
         raise InvalidSetting(f"predictor must be paper or None, not {name!r}")
     from dask_slaq.core.forecast.paper import PaperPredictor  # few schedulers use it

@@ -241,7 +241,7 @@ JOB_COLUMNS = (
     Column("min_share", "least threads, None for no limit", "threads"),
     Column("max_share", "most threads while others want them, None for no limit", "threads"),
     Column("target", "loss to reach, None for none", "units of the job's loss"),
-    Column("latest", "factor of its fair time at which it ends; None for that of all jobs", "1"),
+    Column("max_slowdown", "factor of its fair time within which it ends; None: as all", "1"),
     Column("kind", "kind of job by which past runs are alike, None for tasks outside jobs"),
     Column("like_runs", "past runs of like kind on which its forecast rests", "runs"),
 )

@@ -204,9 +204,9 @@ class JobTable(Mapping[str, "JobRecord"]):
         lost: BoolArray = self.runtimes.column["missed"][rows] >= LOST
         return lost
 
-    def latest(self, rows: IntArray, default: float) -> FloatArray:
+    def max_slowdown(self, rows: IntArray, default: float) -> FloatArray:
         """Return the factors (n,) of their fair time at which jobs end at the latest."""
-        own = self.table.column["latest"][rows]
+        own = self.table.column["max_slowdown"][rows]
         return np.where(np.isnan(own), default, own)
 
     def total(self, rows: IntArray, work: FloatArray) -> FloatArray:
@@ -254,7 +254,7 @@ class JobRecord:
     weight: float
     min_share: float | None
     max_share: float | None
-    latest: float | None
+    max_slowdown: float | None
     target: float | None
     max_iter: float | None
 

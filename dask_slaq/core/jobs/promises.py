@@ -1,6 +1,6 @@
 """Promises: the core-seconds that every job gets, whatever its forecast says.
 
-A job of known length is to end no later than `latest` times its fair time (`fair_clock`). One of
+A job of known length is to end within `max_slowdown` times its fair time (`fair_clock`). One of
 unknown length is to get a part of its fair share. Its tokens, core-seconds that are served before
 any policy's index, make up for what it lacks of that, or of its own floor in threads.
 """
@@ -50,7 +50,7 @@ def advance_fair_clock(
     weight: FloatArray,
     room: FloatArray,
     total: FloatArray,
-    latest: float,
+    max_slowdown: float,
     within: Callable[[FloatArray, FloatArray], FloatArray] = lambda weight, cap: cap,
 ) -> Ends:
     """Advance the fair clock to this `epoch`, and return when the jobs end."""
@@ -65,7 +65,7 @@ def advance_fair_clock(
     threads = jobs.fair_clock.advance(
         rows, weight, cap, total, capacity, elapsed, age, seconds, within
     )
-    times = jobs.latest(rows, latest)
+    times = jobs.max_slowdown(rows, max_slowdown)
     attained = jobs.runtimes.column["attained"][rows]
     # It goes on with as many as it has had, or without any so far, with as many as it may use.
     usual, most = column["fair_cap"][rows], np.minimum(room, column["most"][rows])
@@ -89,7 +89,7 @@ def advance_fair_clock(
 def refill_tokens(
     jobs: JobTable,
     epoch: Epoch,
-    latest: float,
+    max_slowdown: float,
     credit: float,
     fair: FloatArray,
     age: FloatArray,
@@ -110,7 +110,7 @@ def refill_tokens(
     left = np.maximum(column["bucket"][rows] - used, -floor * seconds)
     bucket = np.minimum(left + floor * elapsed, floor * seconds)
     column["bucket"][rows], column["attained_before"][rows] = bucket, attained
-    times, new = jobs.latest(rows, latest), jobs.before_report(rows)
+    times, new = jobs.max_slowdown(rows, max_slowdown), jobs.before_report(rows)
     # Half of the slack only: until then all that is known of the job is that it waits.
     times = np.where(new, 1.0 + (times - 1.0) / 2, times)
     due, soon = (clock.served(rows, (age + ahead) / times) for ahead in (0.0, seconds))

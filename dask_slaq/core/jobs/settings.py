@@ -13,13 +13,13 @@ from functools import partial
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.memory import check_kind
+from dask_slaq.core.run_history import check_kind
 from dask_slaq.core.settings import (
     MOST_SECONDS,
-    check_latest,
+    check_max_slowdown,
     check_owner,
     check_resources,
-    check_worth,
+    check_value_per_hour,
     is_number,
     is_whole,
     require,
@@ -127,10 +127,10 @@ JOB_SETTINGS = {
             **_EVERYWHERE,
         ),
         JobSetting(
-            "latest",
+            "max_slowdown",
             "factor of its fair time at which it ends; inf for no such end",
-            _or_none(check_latest),
-            column="latest",
+            _or_none(check_max_slowdown),
+            column="max_slowdown",
             **_EVERYWHERE,
         ),
         JobSetting("resources", "what each of its tasks needs", check_resources, search=True),
@@ -152,9 +152,9 @@ JOB_SETTINGS = {
         JobSetting("kind", "what it trains", check_kind),
         JobSetting("owner", "whose it is", check_owner, search=True),
         JobSetting(
-            "worth_per_hour",
+            "value_per_hour",
             "what it is worth that it ends an hour sooner",
-            _or_none(check_worth),
+            _or_none(check_value_per_hour),
             **_EVERYWHERE,
         ),
     )

@@ -92,15 +92,15 @@ class Owners:
         team = self._path(name).rpartition("/")[0]
         return self.terms.get(f"{team}/{DEFAULT}" if team else DEFAULT) or OwnerTerms()
 
-    def latest_of(self, owner: str) -> float | None:
+    def max_slowdown_of(self, owner: str) -> float | None:
         """Return the factor of their fair time at which jobs end at the latest; None if not set."""
-        found = (self.of(name).latest for name in self.line(owner))
-        return next((latest for latest in found if latest is not None), None)
+        found = (self.of(name).max_slowdown for name in self.line(owner))
+        return next((most for most in found if most is not None), None)
 
-    def worth_of(self, owner: str) -> float:
+    def value_of(self, owner: str) -> float:
         """Return what an hour of the time of its jobs is worth; nan if not set."""
-        found = (self.of(name).worth_per_hour for name in self.line(owner))
-        return next((worth for worth in found if worth is not None), math.nan)
+        found = (self.of(name).value_per_hour for name in self.line(owner))
+        return next((value for value in found if value is not None), math.nan)
 
     def account_of(self, owner: str) -> str:
         """Return the name under which what an owner uses counts for its own budget."""
@@ -162,16 +162,18 @@ class Owners:
         """Record what owners `used` lately, in core-seconds that fade; empty not to count it."""
         self._used = dict(used)
 
-    def weigh(self, jobs: JobTable, order: JobOrder, latest: float) -> None:
+    def weigh(self, jobs: JobTable, order: JobOrder, max_slowdown: float) -> None:
         """Let owners yield that used much lately, as in Slurm.
 
-        To keep all promises, one deserves at least its fair share over the factor `latest`.
+        To keep all promises, one deserves at least its fair share over the factor `max_slowdown`.
         """
-        self._factor = self._latest = None
+        self._factor = self._max_slowdown = None
         if (lately := self._lately(order)) is not None:
             self._factor = np.maximum(np.exp2(-lately), LEAST_FACTOR)
-            self._latest = np.full(len(order.owners), math.inf)
-            np.minimum.at(self._latest, order.owner, jobs.latest(order.rows, latest))
+            self._max_slowdown = np.full(len(order.owners), math.inf)
+            np.minimum.at(
+                self._max_slowdown, order.owner, jobs.max_slowdown(order.rows, max_slowdown)
+            )
 
     def _lately(self, order: JobOrder) -> FloatArray | None:
         """Return the part of the use (n_names,) of each over its share; None without any."""
@@ -297,9 +299,9 @@ class Owners:
         limit = np.array([self.of(name).max_threads for name in tree.names])
         floor = self._floors(order, weight, np.minimum(limit[:n], most))
         fair = tree.fill(weight, floor, most, limit, capacity)[:n]
-        if self._factor is None or self._latest is None:
+        if self._factor is None or self._max_slowdown is None:
             return fair
-        least = np.maximum(floor, fair / self._latest)
+        least = np.maximum(floor, fair / self._max_slowdown)
         return tree.fill(weight * self._factor, least, most, limit, capacity)[:n]
 
     def _floors(self, order: JobOrder, weight: FloatArray, cap: FloatArray) -> FloatArray:

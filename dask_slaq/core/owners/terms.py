@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.owners.usage import DAY, MOST_DAYS
 from dask_slaq.core.settings import (
-    check_latest,
+    check_max_slowdown,
     check_owner,
     check_resources,
-    check_worth,
+    check_value_per_hour,
     is_number,
     is_whole,
     require,
@@ -31,13 +31,13 @@ class OwnerTerms(NamedTuple):
 
     weight: float = 1.0
     max_threads: float = math.inf
-    latest: float | None = None  # factor of their fair time at which its jobs end at the latest
+    max_slowdown: float | None = None  # factor of their fair time within which its jobs end
     max_jobs: float = math.inf  # jobs and searches at once; others wait for their end
     core_hours: float = math.inf  # budget: core-hours of the last days
     period: float = 30 * DAY  # seconds of these, whole days
     over: str = ON_SPARE  # what happens above it: `WAIT` or `ON_SPARE`
     max_resources: Mapping[str, float] | None = None  # most of each resource in use by its jobs
-    worth_per_hour: float | None = None  # of an hour of its jobs' time, in the unit of a price
+    value_per_hour: float | None = None  # of an hour of its jobs' time, in the unit of a price
 
     @property
     def has_budget(self) -> bool:
@@ -106,7 +106,7 @@ def check_owners(value: Any) -> dict[str, OwnerTerms]:
             if key not in OwnerTerms._fields:
                 raise InvalidSetting(
                     f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads, "
-                    "max-jobs, max-resources, latest, worth-per-hour, and budget with "
+                    "max-jobs, max-resources, max-slowdown, value-per-hour, and budget with "
                     "core-hours, period and over"
                 )
             terms[key] = _checked(owner, key, number)
@@ -128,10 +128,10 @@ def _checked(owner: str, key: str, value: Any) -> Any:
         ok = is_number(seconds) and DAY <= seconds < MOST_DAYS * DAY
         require(name, value, ok, f"a number of days from 1d to {MOST_DAYS - 1}d")
         return float(seconds)
-    if key == "latest":
-        check_latest(value)
-    elif key == "worth_per_hour":
-        check_worth(value)
+    if key == "max_slowdown":
+        check_max_slowdown(value)
+    elif key == "value_per_hour":
+        check_value_per_hour(value)
     elif value != math.inf or key == "weight":  # else there is no limit
         if key == "max_jobs":
             require(name, value, is_whole(value, 1), "a whole number of jobs")

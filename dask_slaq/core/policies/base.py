@@ -1,4 +1,4 @@
-"""Base class of policies that give each thread to the job to which it is worth most."""
+"""Base class of policies that give each thread to the job to which it has the highest value."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dask_slaq.core.policies.water_filling import Gain, fair_fill, fit_floors, h
 class GreedyPolicy:
     """Base class of policies that give threads one by one to the job that values the next most.
 
-    A subclass sets ``name`` and defines `worth`; see `Policy` for what every policy must keep.
+    A subclass sets ``name`` and defines `marginal_value`; see `Policy` for what policies must keep.
 
     Jobs without a forecast get their weighted fair share first. Threads that are worth nothing to
     any job are given to the jobs with the smallest shares for their weight, so that no thread is
-    idle for lack of a forecast. The index is the worth of the first thread; new jobs come first.
+    idle for lack of a forecast. The index is the value of the first thread; new jobs come first.
     """
 
-    def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
+    def marginal_value(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Return the value of one thread to each job, in any unit.
 
         The value of a job must not rise with `start` and must not depend on the other jobs, as
@@ -46,13 +46,13 @@ class GreedyPolicy:
     def first(
         self, snapshot: Snapshot, has_forecast: BoolArray, lower: FloatArray, upper: FloatArray
     ) -> FloatArray:
-        """Return the threads (n_jobs,) given out before `worth` is used; by default `lower`.
+        """Return the threads (n_jobs,) given out before by `marginal_value`; by default `lower`.
 
         Parameters
         ----------
         snapshot : Snapshot
         has_forecast : (n_jobs,) array of bool
-            Jobs that compete by `worth`.
+            Jobs that compete by `marginal_value`.
         lower, upper : (n_jobs,) array
             Bounds on the result, in threads. They are equal for jobs without a forecast.
         """
@@ -70,7 +70,7 @@ class GreedyPolicy:
         return index_of(first, has_forecast, snapshot, float(first[has_forecast].max(initial=0.0)))
 
     def __call__(self, snapshot: Snapshot) -> Allocation:
-        """Return the allocation by worth. See `Policy`."""
+        """Return the allocation by marginal value. See `Policy`."""
         snapshot, has_forecast = with_forecasts(snapshot)
         weight, capacity = snapshot.weight, snapshot.capacity
         cap = np.clip(snapshot.cap, 0.0, capacity)
@@ -80,25 +80,27 @@ class GreedyPolicy:
             fair = fair_fill(weight, floor, cap, capacity)
             lower, upper = np.where(has_forecast, floor, fair), np.where(has_forecast, cap, fair)
         lower = self.first(snapshot, has_forecast, lower, upper)
-        worth = MarginalValues(self.worth, snapshot)
-        share = hand_out(worth, lower, upper, capacity, by_name(snapshot.jobs))
+        value = MarginalValues(self.marginal_value, snapshot)
+        share = hand_out(value, lower, upper, capacity, by_name(snapshot.jobs))
         share = fair_fill(weight, share, cap, capacity)
         return Allocation(share, self.index(snapshot, has_forecast))
 
 
 @dataclass(frozen=True)
 class MarginalValues:
-    """Worth of threads in one snapshot, as `hand_out` takes it."""
+    """Value of threads in one snapshot, as `hand_out` takes it."""
 
-    worth: Callable[[Snapshot, FloatArray, FloatArray], FloatArray]  # as `GreedyPolicy.worth`
+    marginal_value: Callable[
+        [Snapshot, FloatArray, FloatArray], FloatArray
+    ]  # as `GreedyPolicy.marginal_value`
     snapshot: Snapshot
 
     def __call__(self, start: FloatArray, stop: FloatArray) -> FloatArray:
-        return self.worth(self.snapshot, start, stop)
+        return self.marginal_value(self.snapshot, start, stop)
 
     def of(self, rows: IntArray) -> MarginalValues:
         """Return the same function restricted to the jobs at `rows`."""
-        return MarginalValues(self.worth, self.snapshot.of(rows))
+        return MarginalValues(self.marginal_value, self.snapshot.of(rows))
 
 
 def with_forecasts(snapshot: Snapshot) -> tuple[Snapshot, BoolArray]:
@@ -127,9 +129,9 @@ class _Masked:
 
 
 def first_value(policy: GreedyPolicy, snapshot: Snapshot) -> FloatArray:
-    """Return the worth (n_jobs,) of each job's first thread, by `policy` in `snapshot`."""
+    """Return the value (n_jobs,) of each job's first thread, by `policy` in `snapshot`."""
     none = np.zeros(len(snapshot.jobs))
-    return policy.worth(snapshot, none, none + 1.0)
+    return policy.marginal_value(snapshot, none, none + 1.0)
 
 
 def index_of(

@@ -136,7 +136,7 @@ class FinishTimeFair(GreedyPolicy):
     name = "finish-time-fair"
     needs = frozenset({"to_end"})
 
-    def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
+    def marginal_value(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Return the weighted fall of the logarithm of the ratio, per thread."""
         before, after = (_shared(snapshot, threads) for threads in (start, stop))
         fall = np.where(_in_sight(snapshot), np.log(before / after), 0.0)
@@ -151,8 +151,8 @@ class FinishTimeFair(GreedyPolicy):
         worst = np.lexsort((by_name(snapshot.jobs).argsort(), -ratio))[:offered]
         most = lower.copy()
         most[worst] = upper[worst]
-        worth = MarginalValues(self.worth, snapshot)
-        return hand_out(worth, lower, most, snapshot.capacity, by_name(snapshot.jobs))
+        value = MarginalValues(self.marginal_value, snapshot)
+        return hand_out(value, lower, most, snapshot.capacity, by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
         """Return the ratio on a fair share from now on."""

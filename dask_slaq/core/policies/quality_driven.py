@@ -74,7 +74,7 @@ class Policy(Protocol):
     >>> class GainTimesLoss(GreedyPolicy):
     ...     name = "gain-times-loss"
     ...
-    ...     def worth(self, snapshot, start, stop):
+    ...     def marginal_value(self, snapshot, start, stop):
     ...         rise = snapshot.gain(stop) - snapshot.gain(start)
     ...         return snapshot.weight * snapshot.normalized * rise / (stop - start)
     >>> two, loss = np.ones(2), np.array([1.0, 0.5])
@@ -161,7 +161,7 @@ class MaxTotal(GreedyPolicy):
 
     name = "max-total"
 
-    def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
+    def marginal_value(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Return the weighted gain per thread."""
         rise = snapshot.gain(stop) - snapshot.gain(start)
         return snapshot.weight * rise / (stop - start)
@@ -199,8 +199,8 @@ class FirstToTarget(MaxTotal):
             end = np.where(nearly_done, _to_end(part), np.inf)
             return part.weight * faster / ((stop - start) * np.minimum(_to_target(part), end))
 
-        worth = MarginalValues(shortening, snapshot)
-        return hand_out(worth, lower, upper, snapshot.capacity, by_name(snapshot.jobs))
+        value = MarginalValues(shortening, snapshot)
+        return hand_out(value, lower, upper, snapshot.capacity, by_name(snapshot.jobs))
 
     def index(self, snapshot: Snapshot, has_forecast: BoolArray) -> FloatArray:
         """Return the order of dispatch, job by job. See `GreedyPolicy.index`."""
@@ -223,7 +223,7 @@ class MaxMin(GreedyPolicy):
 
     name = "max-min"
 
-    def worth(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
+    def marginal_value(self, snapshot: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
         """Return the weighted loss predicted at `start`, or 0 if more threads do not lower it."""
         reached = snapshot.gain(start)
         most = np.clip(snapshot.cap, start, np.maximum(start, snapshot.capacity))

@@ -30,7 +30,7 @@ class _AsPublished(GreedyPolicy):
             "predictor": "paper",
             "normalizer": "largest-change",
             "runtime": "linear",
-            "latest": math.inf,
+            "max_slowdown": math.inf,
             "floor": 0.0,
         }
     )

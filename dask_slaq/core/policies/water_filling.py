@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 
-#: Maximum number of prices tried. A run needs 10 to 25; the limit only matters if a worth rises
+#: Maximum number of prices tried. A run needs 10 to 25; the limit only matters if a value rises
 #: where it should not.
 ROUNDS = 64
 #: Candidate threads of all jobs (or the number of jobs, if larger) and of any one job at which the
@@ -57,7 +57,7 @@ def fit_floors(floor: FloatArray, capacity: float) -> FloatArray:
 
 
 def hand_out(
-    worth: Worth,
+    value: MarginalValue,
     lower: FloatArray,
     upper: FloatArray,
     capacity: float,
@@ -65,11 +65,11 @@ def hand_out(
 ) -> FloatArray:
     """Give each thread to the job that values it most, until none is left or has a value.
 
-    ``worth(start, stop)`` is the value per thread (n_jobs,), which must not rise with `start`. Jobs
+    ``value(start, stop)`` is the value per thread (n_jobs,), which must not rise with `start`. Jobs
     start with `lower` threads, and get at most `upper`; ties are served in `order`. The result
-    equals that of a heap of marginal values, in calls of `worth` by the logarithm of the capacity.
+    equals that of a heap of marginal values, in calls of `value` by the logarithm of the capacity.
     """
-    units = Increments(worth, lower, upper)
+    units = Increments(value, lower, upper)
     order = np.arange(len(lower)) if order is None else order
     return _settle(units, np.zeros(len(lower)), units.most, capacity, order)
 
@@ -127,7 +127,7 @@ def _probe(
     width = high - low
     part = min(0.5, budget / width.sum() * 4.0**streak)
     probe = low + np.clip(np.ceil(part * width), 1.0, np.maximum(width, 1.0))
-    value = units.worth(probe)
+    value = units.marginal_value(probe)
     wide = width > 0
     price = float(np.partition(value[wide], wide.sum() // 2)[wide.sum() // 2])
     good = value >= price
@@ -137,7 +137,7 @@ def _probe(
 def _hand_out_ties(
     units: Increments, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
 ) -> FloatArray:
-    """Give out units of equal worth job by job, as a heap that breaks ties by job does."""
+    """Give out units of equal value job by job, as a heap that breaks ties by job does."""
     share = units.share(low)
     cost = (units.share(high) - share)[order]
     share[order] += while_it_lasts(cost, capacity - share.sum())
@@ -147,7 +147,7 @@ def _hand_out_ties(
 def _hand_out_rest(
     units: Increments, low: FloatArray, high: FloatArray, capacity: float, order: IntArray
 ) -> FloatArray:
-    """Sort the few units that are still open by worth, and give out those that fit."""
+    """Sort the few units that are still open by marginal value, and give out those that fit."""
     share = units.share(low)
     budget = capacity - share.sum()
     if budget <= EPSILON:
@@ -163,12 +163,12 @@ def _hand_out_rest(
 def _listed(
     units: Increments, low: FloatArray, high: FloatArray, order: IntArray
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return job, threads and worth of each unit between the bounds, by job in tie order."""
+    """Return job, threads and value of each unit between the bounds, by job in tie order."""
     width = (high - low)[order].astype(np.int64)
     job = np.repeat(order, width)
     number = low[job] + np.arange(1.0, len(job) + 1.0) - np.repeat(np.cumsum(width) - width, width)
     open_ = units.of(job)
-    return job, open_.share(number) - open_.share(number - 1.0), open_.worth(number)
+    return job, open_.share(number) - open_.share(number - 1.0), open_.marginal_value(number)
 
 
 def while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:
@@ -177,14 +177,14 @@ def while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:
 
 
 Gain = Callable[[FloatArray], FloatArray]
-Worth = Callable[[FloatArray, FloatArray], FloatArray]
+MarginalValue = Callable[[FloatArray, FloatArray], FloatArray]
 
 #: Threads. Smaller differences between sums of shares are rounding.
 EPSILON = 1e-9
 
 
 def rows_of(function: Callable[..., Any], rows: IntArray, n_jobs: int) -> Callable[..., Any]:
-    """Restrict a gain or worth to the jobs at `rows`, by its method ``of`` if it has one."""
+    """Restrict a gain or value to the jobs at `rows`, by its method ``of`` if it has one."""
     if hasattr(function, "of"):
         return function.of(rows)
 
@@ -213,25 +213,25 @@ def _distinct(rows: IntArray) -> list[IntArray]:
 class Increments:
     """Units of one thread that each job may get above its lower bound, numbered from 1."""
 
-    def __init__(self, worth: Worth, lower: FloatArray, upper: FloatArray) -> None:
+    def __init__(self, value: MarginalValue, lower: FloatArray, upper: FloatArray) -> None:
         self.lower = np.asarray(lower, dtype=float)
         self.base = np.floor(self.lower + EPSILON)
         self.most = np.maximum(np.floor(upper + EPSILON) - self.base, 0.0)
-        self._worth = worth
+        self._value = value
 
     def of(self, rows: IntArray) -> Increments:
         """Return the increments of the jobs at `rows`, which may repeat."""
-        worth = rows_of(self._worth, rows, len(self.lower))
-        return Increments(worth, self.lower[rows], self.base[rows] + self.most[rows])
+        value = rows_of(self._value, rows, len(self.lower))
+        return Increments(value, self.lower[rows], self.base[rows] + self.most[rows])
 
     def share(self, count: FloatArray) -> FloatArray:
         """Return the threads (n_jobs,) of jobs that have `count` (n_jobs,) units."""
         return np.maximum(self.lower, self.base + count)
 
-    def worth(self, number: FloatArray) -> FloatArray:
-        """Return the worth (n_jobs,) of each job's unit with this `number` (n_jobs,)."""
+    def marginal_value(self, number: FloatArray) -> FloatArray:
+        """Return the value (n_jobs,) of each job's unit with this `number` (n_jobs,)."""
         stop = self.base + np.maximum(number, 1.0)
-        value = self._worth(np.maximum(stop - 1.0, self.lower), stop)
+        value = self._value(np.maximum(stop - 1.0, self.lower), stop)
         return np.where(np.isfinite(value), value, 0.0)
 
     def count(
@@ -250,7 +250,7 @@ class Increments:
             ):
                 break
             middle = np.ceil((low + high) / 2)
-            value = self.worth(middle)
+            value = self.marginal_value(middle)
             good = value > price if strict else value >= price
             good |= low == high
             low, high = np.where(good, middle, low), np.where(good, high, middle - 1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.memory import MOST_LIKE, Kind, PastRun, PastRuns, distance
+from dask_slaq.core.run_history import MOST_LIKE, Kind, PastRun, PastRuns, distance
 
 #: An event is a dict of plain values, as JSON of Python has them, also nan and inf.
 Event = dict[str, Any]
@@ -29,9 +29,9 @@ class RunNumbers:
         self._number = weakref.WeakKeyDictionary[PastRun, int]()
         self._next = itertools.count()
 
-    def of(self, memory: PastRuns | None, kind: Kind) -> list[int]:
-        """Return the numbers of the runs in `memory` like a `kind`, and record new ones."""
-        like = [] if memory is None else [run for run, _ in memory.like(kind)]
+    def of(self, past_runs: PastRuns | None, kind: Kind) -> list[int]:
+        """Return the numbers of the runs in `past_runs` like a `kind`, and record new ones."""
+        like = [] if past_runs is None else [run for run, _ in past_runs.like(kind)]
         for run in like:
             if run not in self._number:
                 self._number[run] = number = next(self._next)
@@ -42,7 +42,7 @@ class RunNumbers:
 
 
 class Recalled(PastRuns):
-    """Memory of a replay, in which those past runs are like the next job that the log names."""
+    """Past runs of a replay, in which those past runs are like the next job that the log names."""
 
     def __init__(self) -> None:
         super().__init__()

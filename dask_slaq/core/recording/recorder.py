@@ -9,9 +9,9 @@ from typing import Any
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.grants import Grant, Grants
 from dask_slaq.core.jobs.reports import as_loss
-from dask_slaq.core.memory import Kind
 from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.recording.past_runs import Event, RunNumbers, kind_to_dict
+from dask_slaq.core.run_history import Kind
 
 #: Version of the format of events, and of the rules by which decisions follow from them.
 VERSION = 13
@@ -46,7 +46,7 @@ FIRST: dict[str, Event] = {
     "use": {"used": {}},
 }
 #: Settings of an engine in the event ``start``, besides its policy and owners.
-SETTINGS = ("epoch", "normalizer", "runtime", "latest", "floor", "move_pause")
+SETTINGS = ("epoch", "normalizer", "runtime", "max_slowdown", "floor", "move_pause")
 
 
 class Recorder:
@@ -153,7 +153,7 @@ class Recorder:
 
     def _about(self, kind: Kind) -> Event:
         """Return the fields that record a kind, after the past runs that are like it."""
-        like = self._runs.of(self.engine.remembering.memory, kind)
+        like = self._runs.of(self.engine.remembering.past_runs, kind)
         return {"kind": kind_to_dict(kind), "like": like}
 
     def _catch_up(self, *jobs: str) -> None:

@@ -54,7 +54,7 @@ class Replay:
         self.difference: Difference | None = None
         self._begun = False
         self._engine: Engine | None = None
-        self._memory = Recalled()
+        self._past_runs = Recalled()
         self._now = 0.0
         self._inputs: Event = {}
 
@@ -90,9 +90,9 @@ class Replay:
         elif kind == "decide":
             self._decide(self._engine, event)
         elif kind == "past_run":
-            self._memory.record(event)
+            self._past_runs.record(event)
         else:
-            self._memory.expect(event.get("like", []))
+            self._past_runs.expect(event.get("like", []))
             given = {
                 name: READ[name](value) if name in READ else value
                 for name, value in event.items()
@@ -116,13 +116,13 @@ class Replay:
         if event["predictor"] not in _OWN:
             self.why = f"they were made with the predictor {event['predictor']}"
             return
-        self._memory = Recalled()
+        self._past_runs = Recalled()
         settings = dict(event["settings"])
         settings.pop("strict", None)  # of older versions
         if (owners := settings["owners"]) is not None:
             settings["owners"] = {name: OwnerTerms(*terms) for name, terms in owners.items()}
-        made = predictor_named(_OWN[event["predictor"]], self._memory)
-        self._engine = Engine(**settings, predictor=made, memory=self._memory)
+        made = predictor_named(_OWN[event["predictor"]], self._past_runs)
+        self._engine = Engine(**settings, predictor=made, past_runs=self._past_runs)
 
     def _decide(self, engine: Engine, event: Event) -> None:
         held = self._inputs["affinity"] | event.get("affinity", {})

@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
 from dask_slaq.core.jobs.reports import is_usable, next_iteration, next_stride
-from dask_slaq.core.memory import ExpectedTime
+from dask_slaq.core.run_history import ExpectedTime
 from dask_slaq.core.runtime import ernest as scaling
 from dask_slaq.core.runtime.ernest import GOOD, Population, clearly_better
 from dask_slaq.core.runtime.job_speeds import Speeds, waves

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from dask_slaq.core.errors import BROKEN
-from dask_slaq.core.scaling.worth import Demand, Worth
+from dask_slaq.core.scaling.value import Demand, Value
 from dask_slaq.core.scaling_terms import ScalingTerms
 
 #: Start-ups that are remembered.
@@ -24,7 +24,7 @@ class Scaler:
     def __init__(self, terms: ScalingTerms, rule: ScalingRule | None = None) -> None:
         self.terms, self.threads, self._rule = terms, 1.0, rule
         self.target = terms.minimum
-        self._levels, self._usual = Levels(), UsualWorth()
+        self._levels, self._usual = Levels(), UsualValue()
         self._start_ups: deque[float] = deque(maxlen=START_UPS)
         self._absent: dict[int, float] = {}  # levels that have not come, and when they were asked
 
@@ -39,10 +39,10 @@ class Scaler:
         for level in [k for k in self._absent if k <= here]:
             self._start_ups.append(now - self._absent.pop(level))
         self._usual.add(now, self.target, len(demand.work))
-        worth = self.worth(demand, here, terms.maximum, now)
-        pays = self.best(worth, here, least)
+        value = self.value(demand, here, terms.maximum, now)
+        pays = self.best(value, here, least)
         target = self._levels.update(
-            pays, now, use=worth.use.tolist(), start_up=self.start_up, stay=terms.stay
+            pays, now, use=value.use.tolist(), start_up=self.start_up, stay=terms.stay
         )
         self.target = min(max(target, terms.minimum), max(terms.maximum, pays))
         for level in [k for k in self._absent if k > self.target]:
@@ -51,10 +51,10 @@ class Scaler:
             self._absent.setdefault(level, now)
         return self.target
 
-    def worth(self, demand: Demand, here: int, most: int, now: float) -> Worth:
+    def value(self, demand: Demand, here: int, most: int, now: float) -> Value:
         """Return what up to `most` workers cost, of which some are `here` and some have to come."""
         usual = self._usual.per_second * self.terms.price
-        demand = replace(demand, worth=np.where(np.isnan(demand.worth), usual, demand.worth))
+        demand = replace(demand, value=np.where(np.isnan(demand.value), usual, demand.value))
         stay, start = self.terms.stay, self.start_up
         here = min(here, most)
         # Those that are there or were asked for stay anyway: only what they are used for counts.
@@ -66,28 +66,28 @@ class Scaler:
             arrive.append(max(seconds, arrive[-1] if arrive else 0.0))
             if asked is None:
                 stays[level - 1] = arrive[-1] + stay
-        return Worth(
+        return Value(
             demand.waiting(), np.array(arrive), np.array(stays), self.threads, self.terms.per_second
         )
 
-    def best(self, worth: Worth, here: int, least: int = 0) -> int:
+    def best(self, value: Value, here: int, least: int = 0) -> int:
         """Return the number of workers that pays, of which some are `here`, by the rule."""
         least, most = max(self.terms.minimum, least), self.terms.maximum
-        if not worth.demand.work.size:
+        if not value.demand.work.size:
             return least
-        chosen = None if self._rule is None else self._rule(worth, here)
+        chosen = None if self._rule is None else self._rule(value, here)
         if chosen is None:
-            chosen = worth.best(min(least, most), most)
+            chosen = value.best(min(least, most), most)
         return max(min(chosen, most), least)
 
 
-#: Seconds over which the past counts, and job-seconds for which the assumed worth counts.
+#: Seconds over which the past counts, and job-seconds for which the assumed value counts.
 MEMORY, PRIOR = 3600.0, 600.0
-#: Worth of a job's second that is assumed, and the least and most, in seconds of a worker.
+#: Value of a job's second that is assumed, and the least and most, in seconds of a worker.
 ASSUMED, LEAST, MOST = 5.0, 1.0, 10.0
 
 
-class UsualWorth:
+class UsualValue:
     """Worker-seconds that the cluster has cost per second of a job, of late.
 
     If a second of a job is worth as much, to end 1 % sooner may cost 1 % more.
@@ -107,7 +107,7 @@ class UsualWorth:
 
     @property
     def per_second(self) -> float:
-        """Worth of a second of a job, in seconds of a worker."""
+        """Value of a second of a job, in seconds of a worker."""
         found = (self._paid + ASSUMED * PRIOR) / (self._spent + PRIOR)
         return min(max(found, LEAST), MOST)
 
@@ -167,7 +167,7 @@ class Levels:
     def update(
         self, pays: int, now: float, *, use: Sequence[float], start_up: float, stay: float
     ) -> int:
-        """Return how many workers there are to be; `pays` do now, and `use` is their worth."""
+        """Return how many workers there are to be; `pays` do now, and `use` is their value."""
         held, most = len(self._asked), max(pays, len(use))
         wanted = max(pays, self._miss(use, now, held, start_up + stay))
         more = most - len(self._wanted)
@@ -211,17 +211,17 @@ class ScalingRule(Protocol):
     no longer chosen stays for as long as it would cost to get it again.
     """
 
-    def __call__(self, worth: Worth, here: int) -> int | None:
+    def __call__(self, value: Value, here: int) -> int | None:
         """Return how many workers there are to be, or None for what the default says.
 
         Parameters
         ----------
-        worth : Worth
-            What the jobs still need, as ``worth.demand`` with arrays (n_jobs,): `work` in
-            core-seconds, the threads `width` that each can use, its `weight`, and what an hour of
-            its time is `worth`. For 0, 1, 2, ... workers, ``worth.end`` (n_workers + 1, n_jobs) has
-            the seconds until each job ends, and ``worth.paid`` (n_workers + 1,) the seconds of all
-            workers until none is of use. A worker has ``worth.threads``, and costs ``worth.price``
+        value : Value
+            What the jobs still need, as ``value.demand`` with arrays (n_jobs,): `work` in
+            core-seconds, the threads `width` that each can use, its `weight`, and the `value` of
+            an hour of its time. For 0, 1, 2, ... workers, ``value.end`` (n_workers + 1, n_jobs) has
+            the seconds until each job ends, and ``value.paid`` (n_workers + 1,) the seconds of all
+            workers until none is of use. A worker has ``value.threads``, and costs ``value.price``
             per second.
         here : int
             Number of workers that the cluster has.
@@ -236,11 +236,11 @@ class GuardedRule:
         self._rule, self._tell = rule, tell
         self.broken: str | None = None
 
-    def __call__(self, worth: Worth, here: int) -> int | None:
+    def __call__(self, value: Value, here: int) -> int | None:
         """Return what the rule says if that is a number of workers. See `ScalingRule`."""
         if self.broken is None:
             try:
-                found = self._rule(worth, here)
+                found = self._rule(value, here)
                 if found is None:
                     return None
                 if isinstance(found, bool) or int(found) != found or found < 0:

@@ -21,9 +21,9 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.jobs.history import Epochs
 from dask_slaq.core.jobs.settings import JOB_SETTINGS, OF_ENGINE, check_job_settings, given_settings
-from dask_slaq.core.memory import kind_of_name
+from dask_slaq.core.run_history import kind_of_name
 from dask_slaq.core.settings import STOP, shown
-from dask_slaq.memory import Memory
+from dask_slaq.run_history import RunHistory
 from dask_slaq.scheduler.jobs.admission import Admission, BudgetWatch, KnownJobs
 from dask_slaq.scheduler.jobs.goals import Goals
 from dask_slaq.scheduler.jobs.values import Pace, values_of_jobs
@@ -59,7 +59,7 @@ class ScheduledJobs(KnownJobs):
         pools: Pools,
         settings: PluginSettings,
         changed: Callable[[], None],
-        memory: Memory,
+        run_history: RunHistory,
         name_of: Callable[[str], str | None],
         alert: Callable[[dict[str, Any]], object],
     ) -> None:
@@ -76,20 +76,20 @@ class ScheduledJobs(KnownJobs):
         self.ended: deque[dict[str, Any]] = deque(maxlen=MOST_ENDED)
         self.goals = Goals(self)
         self.resources: dict[str, dict[str, float]] = {}  # that each task of a job needs
-        self.worth: dict[str, float] = {}  # of an hour of a job's time, where it was told
+        self.value: dict[str, float] = {}  # of an hour of a job's time, where it was told
         self.epochs = Epochs(settings.history)
         self.unowned = UnownedUsage(settings.history)
-        self._settings, self._changed, self.memory = settings, changed, memory
+        self._settings, self._changed, self.run_history = settings, changed, run_history
         self.other_weight = settings.other_weight  # of tasks outside of jobs
         pools.tracker.charge = self.charge
         self.alert = alert
         self.owners = ClientOwners(scheduler, name_of, lambda: self.accounts.settle())
         counted = scheduler, pools.tracker, self._payer_of, self.owners.of, settings.half_life
-        self.accounts = Accounts(memory.store, *counted, lambda: self.budgets.check())
-        self.reservations = KeptReservations(memory.store, lambda: scheduler.total_nthreads)
+        self.accounts = Accounts(run_history.store, *counted, lambda: self.budgets.check())
+        self.reservations = KeptReservations(run_history.store, lambda: scheduler.total_nthreads)
         self.budgets = BudgetWatch(self)
         self.budgets.check()
-        memory.lately(time() - KEPT, self._put_back)
+        run_history.lately(time() - KEPT, self._put_back)
 
     def _put_back(self, ended: list[dict[str, Any]]) -> None:
         """Add jobs that ended on earlier schedulers."""
@@ -119,8 +119,8 @@ class ScheduledJobs(KnownJobs):
         given = given_settings(settings, OF_ENGINE)
         if settings["target_kind"] == "reduction":
             given["target"] = None  # a loss as soon as the range can be predicted
-        if given["latest"] is None:
-            given["latest"] = self._latest_of(owner)
+        if given["max_slowdown"] is None:
+            given["max_slowdown"] = self._max_slowdown_of(owner)
         kind = settings["kind"] or kind_of_name(name)
         self.engine.add_job(name, monotonic(), owner=owner, kind=kind, search=search, **given)
         self.goals.begin(name, **given_settings(settings, GOAL))
@@ -128,8 +128,8 @@ class ScheduledJobs(KnownJobs):
         self.owners.know(client, owner)
         self.epochs.begin(name, time())
         self.resources[name] = settings["resources"]
-        if settings["worth_per_hour"] is not None:
-            self.worth[name] = settings["worth_per_hour"]
+        if settings["value_per_hour"] is not None:
+            self.value[name] = settings["value_per_hour"]
         if within in self.reports:  # so no circle of blocks is made up
             self.within[name] = within
         self.reports[name] = 0
@@ -251,7 +251,7 @@ class ScheduledJobs(KnownJobs):
         """Forget a job that has no pool any more; nothing if it is forgotten."""
         if name not in self._runs and name not in self.engine.jobs:
             return
-        known: list[dict[str, Any]] = [self.resources, self.worth, self.reports, self.pace]
+        known: list[dict[str, Any]] = [self.resources, self.value, self.reports, self.pace]
         for each in (*known, self._runs, self._comms, self.entered):
             each.pop(name, None)
         for some in (self.stopping, self.paused, self.queued):
@@ -277,7 +277,7 @@ class ScheduledJobs(KnownJobs):
         used = self.engine.jobs[name].attained
         if (alert := self.goals.end(name, outcome)) is not None:
             self.ended.append({**alert, "core_seconds": used, "ended": time()})
-            self.memory.keep_event("ended", self.ended[-1])
+            self.run_history.keep_event("ended", self.ended[-1])
         grant = self.engine.grants.get(name)
         reduction = 1.0 - grant.normalized if grant else 0.0
         self.accounts.job_ended(name, outcome, reduction)
@@ -299,7 +299,7 @@ class ScheduledJobs(KnownJobs):
         if isinstance(loss, bool) or not isinstance(loss, int | float):
             raise NonFiniteLoss(f"a loss must be a number, not {shown(loss)}")
         if anew:
-            self.memory.begin_anew(job)
+            self.run_history.begin_anew(job)
             self.goals.begin_again(job)
         now = monotonic()
         known = isinstance(step, int) and self.engine.jobs[job].iteration < step <= 10**12
@@ -352,19 +352,19 @@ class ScheduledJobs(KnownJobs):
         more = None if iterations is None else self.reports[job] + iterations
         self.engine.set_max_iter(job, more)
 
-    def worth_of(self, name: str) -> float:
+    def value_of(self, name: str) -> float:
         """Return what an hour of a job's time is worth; nan for what its workers cost."""
-        if name in self.worth or self.engine.owners is None:
-            return self.worth.get(name, math.nan)
-        return self.engine.owners.worth_of(self.owner[name])
+        if name in self.value or self.engine.owners is None:
+            return self.value.get(name, math.nan)
+        return self.engine.owners.value_of(self.owner[name])
 
-    def _latest_of(self, owner: str) -> float | None:
-        return None if self.engine.owners is None else self.engine.owners.latest_of(owner)
+    def _max_slowdown_of(self, owner: str) -> float | None:
+        return None if self.engine.owners is None else self.engine.owners.max_slowdown_of(owner)
 
     def _payer_of(self, name: str) -> tuple[str, str, str]:
         """Return the owner, kind and job that pay for a pool: none for unowned tasks."""
         if name in self.reports or self.engine.jobs[name].reports:
-            return self.owner.get(name, ""), self.memory.kind_name(name) or name, name
+            return self.owner.get(name, ""), self.run_history.kind_name(name) or name, name
         return self.owners.of(name.removeprefix("other:")), "", ""
 
     def pool_of_unowned(self, client: str) -> Pool:
@@ -378,7 +378,7 @@ class ScheduledJobs(KnownJobs):
             name,
             monotonic(),
             weight=self.other_weight,
-            latest=self._latest_of(owner),
+            max_slowdown=self._max_slowdown_of(owner),
             reports=False,
             owner=owner,
         )

@@ -1,4 +1,4 @@
-"""Accounts of a scheduler: what its owners use, in jobs and outside of them, kept in the memory.
+"""Accounts of a scheduler: what its owners use, in jobs and outside, kept in the run history.
 
 Tasks are charged when they end, and while they run for what has passed by the last heartbeats. So a
 scheduler that is killed loses the usage of some seconds.
@@ -24,7 +24,7 @@ from dask_slaq.core.safely import safely
 from dask_slaq.scheduler.pools import Pool, TaskTracker
 
 if TYPE_CHECKING:
-    from dask_slaq.memory import RunStore  # and SQLite
+    from dask_slaq.run_history import RunStore  # and SQLite
 
 logger = logging.getLogger(__name__)
 

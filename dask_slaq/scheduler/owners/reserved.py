@@ -1,4 +1,4 @@
-"""Reservations of a scheduler, kept in its memory."""
+"""Reservations of a scheduler, kept in its run history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dask_slaq.core.safely import safely
 from dask_slaq.core.settings import is_number, shown
 
 if TYPE_CHECKING:
-    from dask_slaq.memory import RunStore  # and SQLite
+    from dask_slaq.run_history import RunStore  # and SQLite
 
 logger = logging.getLogger(__name__)
 

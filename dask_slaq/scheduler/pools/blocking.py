@@ -72,16 +72,18 @@ def _needs(tasks: Iterable[TaskState]) -> Counter[str]:
 
 def _needs_too_much(pool: Pool) -> Blocked | None:
     """Return the ready tasks each of which needs more of a resource than its owner may have."""
-    for kind, ready in pool.kinds.items() if pool.group is not None else ():
-        for group in pool.group.line() if kind.resources and pool.group is not None else ():
-            for name, amount in kind.resources or ():
+    for constraints, ready in pool.filed.items() if pool.group is not None else ():
+        for group in pool.group.line() if constraints.resources and pool.group is not None else ():
+            for name, amount in constraints.resources or ():
                 most = group.resources.get(name)
                 if most is not None and amount > most + 1e-9:
                     needs = f"needs {amount:g} of {name}"
                     many = len(ready) > 1
                     who = f"each of {len(ready)} tasks" if many else "a task"
                     why = f"{who} {needs}, above {name_of(group, pool)}'s limit of {most:g}"
-                    tasks = [ts for ts, entry in pool.ready.items() if entry.kind == kind]
+                    tasks = [
+                        ts for ts, entry in pool.ready.items() if entry.constraints == constraints
+                    ]
                     setting = f"max-resources of {name_of(group, pool)} for {name}"
                     return Blocked(why, setting, tasks)
     return None
@@ -93,7 +95,7 @@ def _in_parts(pools: Pools, pool: Pool) -> Blocked | None:
     No more start together than the cluster has threads. How many tasks wait for each other is not
     known: those that are ready may be several gangs.
     """
-    if not pool.gang or not pool.kinds:
+    if not pool.gang or not pool.filed:
         return None
     some = list(pool.ready)[: pools.scheduler.total_nthreads]
     if len(some) + len(pool.running) < 2:

@@ -37,7 +37,7 @@ def check(pools: Any) -> None:
         for ts in (*pool.unfinished, *pool.running):
             assert ts in pool.tasks, f"{ts} is not in the pool {name} that counts it"
         assert all(owner.get(ts.key) is pool for ts in pool.tasks), f"tasks of {name}"
-        filed = sum(map(len, pool.kinds.values()))
+        filed = sum(map(len, pool.filed.values()))
         together = sum(pools.tracker.gangs.is_open(ts) for ts in pool.ready)
         assert filed + together == len(pool.ready), f"ready tasks of {name}"
         threads = sum(sent.threads for sent in pool.running.values())
@@ -70,7 +70,7 @@ def check_task(pools: Any, key: Any) -> None:
     if ts in pool.ready:
         assert ts.state in pools.control.WAITING, f"{ts} is held, but {ts.state}"
         gang, task = pools.tracker.gangs.is_open(ts), pool.ready[ts]
-        assert gang or task in pool.kinds[task.kind], f"{ts} is not to be found"
+        assert gang or task in pool.filed[task.constraints], f"{ts} is not to be found"
     elif ts in pools.patch.queue.held or (ts.state == "no-worker" and pools.tracker.in_pool(ts)):
         waits = ts in pools._to_release or ts.key in pools.tracker.migrating
         assert waits, f"{ts} is held, but not ready"

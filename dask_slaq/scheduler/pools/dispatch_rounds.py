@@ -176,9 +176,9 @@ class DispatchRounds:
         ws = self.scheduler.workers.get(address)
         return 0.0 if ws is None else ws.occupancy
 
-    def idle(self, kinds: Collection[TaskConstraints]) -> tuple[int, int]:
-        """Return the free threads of workers that suit any of some kinds, and all their threads."""
-        fits = [ws for ws in self.running if any(kind.allows(ws) for kind in kinds)]
+    def idle(self, constraints: Collection[TaskConstraints]) -> tuple[int, int]:
+        """Return the free threads of workers that meet any constraints, and all of theirs."""
+        fits = [ws for ws in self.running if any(each.allows(ws) for each in constraints)]
         return sum(self.sent.on(ws).free for ws in fits), sum(ws.nthreads for ws in fits)
 
     def inputs(self, task: Handover) -> Inputs:

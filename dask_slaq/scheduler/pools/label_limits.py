@@ -99,9 +99,9 @@ class Limits:
     def blocked(self, pool: Pool) -> int:
         """Return the number of ready tasks of a pool that their labels leave no room for."""
         ready: Counter[str] = Counter()
-        for kind, tasks in pool.kinds.items() if self.most else ():
-            if kind.label is not None:
-                ready[kind.label] += len(tasks)
+        for constraints, tasks in pool.filed.items() if self.most else ():
+            if constraints.label is not None:
+                ready[constraints.label] += len(tasks)
         return sum(int(max(count - self.free(label), 0)) for label, count in ready.items())
 
     def set(self, most: Mapping[str, int]) -> None:

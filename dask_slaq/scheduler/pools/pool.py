@@ -93,28 +93,28 @@ class Pool(JobQueue):
         user, needs = ts.worker_restrictions, ts.resource_restrictions
         if user or needs or label is not None:
             resources = tuple(sorted(needs.items())) if needs else None
-            task.kind = TaskConstraints(frozenset(user) if user else None, resources, label)
+            task.constraints = TaskConstraints(frozenset(user) if user else None, resources, label)
         cheap = constants.BETWEEN_MESSAGES * scheduler.bandwidth
         if task.nbytes > cheap:
-            task.homes = self._homes_of(ts, scheduler, task.kind, cheap)
+            task.preferred = self._preferred_of(ts, scheduler, task.constraints, cheap)
         task.rank = task.rootish, ts.priority or (), count
         task.loads = not ts.dependencies
 
-    def _homes_of(
-        self, ts: TaskState, scheduler: Scheduler, kind: TaskConstraints, cheap: float
+    def _preferred_of(
+        self, ts: TaskState, scheduler: Scheduler, constraints: TaskConstraints, cheap: float
     ) -> tuple[str, ...]:
         held: dict[str, int] = {}
         for dep in ts.dependencies:
             for ws in dep.who_has or ():
                 part = dep.nbytes / len(dep.who_has or ())
                 self.bytes_at[ws.address] = self.bytes_at.get(ws.address, 0.0) + part
-                if kind is ANY or kind.allows(ws):
+                if constraints is ANY or constraints.allows(ws):
                     held[ws.address] = held.get(ws.address, 0) + dep.nbytes
         most = max(held.values(), default=0)
         near = min(cheap, most / 10)
-        homes = tuple(sorted([a for a, size in held.items() if most - size <= near]))
+        preferred = tuple(sorted([a for a, size in held.items() if most - size <= near]))
         few = min(constants.LOOKED_AT, len(scheduler.running))
-        return homes if most > cheap and len(homes) < few else ()
+        return preferred if most > cheap and len(preferred) < few else ()
 
     def adopt(self, ts: TaskState) -> None:
         """Add an unfinished task that another job submitted."""

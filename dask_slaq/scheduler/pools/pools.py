@@ -407,10 +407,12 @@ class Pools:
         """Yield the queued tasks that no worker may compute any more, which time out under Dask."""
         running = self.scheduler.running
         for pool in self.pools.values() if running else ():
-            kinds = {kind for kind in pool.kinds if not any(map(kind.allows, running))}
-            if kinds:
+            impossible = {each for each in pool.filed if not any(map(each.allows, running))}
+            if impossible:
                 ready = pool.ready.items()
-                yield from (ts for ts, e in ready if e.kind in kinds and ts.state == "queued")
+                yield from (
+                    ts for ts, e in ready if e.constraints in impossible and ts.state == "queued"
+                )
 
     def _look_at_load(self) -> None:
         """Find out whether the scheduler had no time since the last look to choose short tasks."""
@@ -445,11 +447,15 @@ class Pools:
         for entry in islice(pool.first_ready(), constants.LOOKED_AT):
             if busy and (pool.gang or entry.rootish):
                 continue  # it waits for the rest of the gang, or for tasks that use root tasks
-            if any(not has_thread(workers[a]) for a in entry.homes if a in workers):
+            if any(not has_thread(workers[a]) for a in entry.preferred if a in workers):
                 continue
-            if pool.group is not None and not pool.group.supplies(entry.kind.resources or ()):
+            if pool.group is not None and not pool.group.supplies(
+                entry.constraints.resources or ()
+            ):
                 continue
-            if self.limits.free_in_pools(entry.kind.label) and any(map(entry.kind.suits, free)):
+            if self.limits.free_in_pools(entry.constraints.label) and any(
+                map(entry.constraints.suits, free)
+            ):
                 return True
         return False
 
@@ -461,7 +467,9 @@ class Pools:
             if unrunnable.pop(ts, None) is not None:
                 unrunnable[ts] = monotonic()
         for pool in self.pools.values():
-            possible = {kind: any(map(kind.allows, running)) for kind in pool.kinds}
+            possible = {
+                constraints: any(map(constraints.allows, running)) for constraints in pool.filed
+            }
             for ts, entry in pool.ready.items():
-                if possible.get(entry.kind, True) and unrunnable.pop(ts, None) is not None:
+                if possible.get(entry.constraints, True) and unrunnable.pop(ts, None) is not None:
                     unrunnable[ts] = monotonic()

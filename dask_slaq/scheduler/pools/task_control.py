@@ -103,7 +103,7 @@ class TaskControl:
         allowed = task.workers if task.workers is not None else task.pool.granted.planned
         if user is not None:
             allowed = allowed & frozenset(user)
-        elif task.kind.allowed is not None:
+        elif task.constraints.allowed is not None:
             allowed = frozenset()  # it is bound by its inputs
         if worker not in allowed:
             allowed |= {worker}

@@ -94,7 +94,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         ws = plain(ts)
         if ws is None or self.sent.on(ws).free_in(now) > constants.SOON:
             return None
-        task.worker, task.homes, task.key, task.why = ws.address, (ws.address,), key, "short"
+        task.worker, task.preferred, task.key, task.why = ws.address, (ws.address,), key, "short"
         task.order, task.tag = (*key[:-1], next(self._count)), pool.service
         task.expected = min(like.usual, constants.SHORT)  # while it is unknown, few are sent
         task.soonest, task.entitled = like.soonest, key.entitled or pool.granted.most < 1
@@ -173,7 +173,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         label = self.limits.label_of(ts) if self.limits.most else None
         pool.describe(task, self.scheduler, next(self._count), label)
         if task.direct:
-            task.kind = self._kind_of_direct(ts, task.kind)
+            task.constraints = self._constraints_of_direct(ts, task.constraints)
         wanted = self._wanted.get(ts, ()) if self._wanted and filed else ()
         for each in (pool, *wanted):
             if not (each.ready or each.running):
@@ -181,26 +181,28 @@ class TaskTracker(TaskRecords, ReadyTasks):
             each.push(task, filed=filed)
         self._wake_for(task)
 
-    def _kind_of_direct(self, ts: TaskState, kind: TaskConstraints) -> TaskConstraints:
-        """Return the kind of a task that goes to its workers as soon as a limit lets it."""
+    def _constraints_of_direct(
+        self, ts: TaskState, constraints: TaskConstraints
+    ) -> TaskConstraints:
+        """Return the constraints of a task that goes to its workers as soon as a limit lets it."""
         allowed: set[str] | None = bound_to(ts)
         if not allowed and (ts.host_restrictions or ts.loose_restrictions):
             valid = self.control.allowed(ts)
             allowed = None if valid is None else {ws.address for ws in valid}
         elif not allowed:
-            return kind
-        kind = kind._replace(allowed=None if allowed is None else frozenset(allowed))
-        return ANY if kind == ANY else kind
+            return constraints
+        constraints = constraints._replace(allowed=None if allowed is None else frozenset(allowed))
+        return ANY if constraints == ANY else constraints
 
     def _wake_for(self, task: Handover) -> None:
         """Fill slots soon, as a task has become ready, if a worker is open for it."""
         rounds = self.rounds
-        if not task.homes:
+        if not task.preferred:
             for pool in self._index.sent_by_dask:  # it may overtake what Dask has sent there
                 rounds.look_at.update(pool.sent_by_dask)
         elif rounds.due or rounds.dispatcher.free:
-            rounds.look_at.update(task.homes)
-        elif not any(map(rounds.opens, task.homes)):
+            rounds.look_at.update(task.preferred)
+        elif not any(map(rounds.opens, task.preferred)):
             return
         rounds.soon()
 

@@ -29,7 +29,7 @@ def audit(
     refused: object = None,
     known: object = "",
 ) -> None:
-    """Record one change, or a refused one: a line in the log and the memory, an alert, an event.
+    """Record one change, or a refused one: a line in log and run history, an alert, an event.
 
     `what` is the object of "asked to". `by` and `job` are as a client gave them, and `refused` is
     the reason why it was refused. `known` is who asks, if nobody can make that up: whom to tell.
@@ -54,7 +54,7 @@ def audit(
     scheduler.log_event(AUDIT_TOPIC, event)
     if (plugin := current_plugin(scheduler)) is not None:
         plugin.audited.append(event)
-        plugin.memory.keep_event("audit", event)
+        plugin.run_history.keep_event("audit", event)
         plugin.alert(event)
 
 

@@ -19,7 +19,7 @@ from distributed.comm.core import Comm
 from distributed.core import error_message
 
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NoPlugin, NotAllowed, SlaqError
-from dask_slaq.core.memory import read_kind
+from dask_slaq.core.run_history import read_kind
 from dask_slaq.core.settings import check_owner, is_number, is_whole, shown
 from dask_slaq.scheduler import views
 from dask_slaq.scheduler.current import RunningPlugin
@@ -207,7 +207,7 @@ class Messages:
 
     def follow(self, sender: Sender, /) -> None:
         """Tell a client all alerts from now on."""
-        self.plugin.followers.add(sender.client)
+        self.plugin.subscribers.add(sender.client)
 
     async def open(self, sender: Sender, /, name: str, **given: Any) -> dict[str, Any]:
         """Begin a job of a client; see `check_opening` for its settings.
@@ -216,7 +216,7 @@ class Messages:
         for a job in the block of a search, whether that ``maximizes``.
         """
         self._check_connected(sender)
-        checked, memory = check_opening(name, given), self.plugin.memory
+        checked, run_history = check_opening(name, given), self.plugin.run_history
         search, reattach = checked.pop("search"), checked.pop("reattach")
         params = checked.pop("params")
         kept = None
@@ -235,31 +235,33 @@ class Messages:
                 self.plugin.changed()
                 return {"keys": list(left.keys)}
             kept = left if reattach else None
-        await memory.prepare(name, checked["kind"])
+        await run_history.prepare(name, checked["kind"])
         self._check_connected(sender)  # the client may have left meanwhile
         around = None
         if search is None:
             around = self.plugin.searches.around(checked["within"], checked["owner"])
-        rivals, answer = name if search is not None else "", dict[str, Any]()
+        competing, answer = name if search is not None else "", dict[str, Any]()
         if around is not None:
             settings = around.trials.settings
-            rivals = around.pool.name if settings.goal == "best" else ""
+            competing = around.pool.name if settings.goal == "best" else ""
             answer["maximizes"] = settings.maximize
             checked["max_iter"] = checked.get("max_iter") or settings.steps
         try:
-            self.plugin.jobs.open(name, sender.client, comm=sender.comm, search=rivals, **checked)
+            self.plugin.jobs.open(
+                name, sender.client, comm=sender.comm, search=competing, **checked
+            )
             if answer.get("maximizes") or (search is not None and search.maximize):
                 self.plugin.jobs.goals.maximize(name)
             if search is not None:
                 owner = checked["owner"]
                 about = name, owner, checked["kind"]
-                past = memory.models_like(*about, maximize=search.maximize)
+                past = run_history.models_like(*about, maximize=search.maximize)
                 if search.goal == "best":
                     answer["past"] = [tuple(model) for model in past]
                 searches.begin(name, checked["run"], search, owner=owner, kept=kept, past=past)
             if around is not None:
                 self.plugin.searches.begin_job(name, around, params)
-            memory.begin(name, checked["kind"])
+            run_history.begin(name, checked["kind"])
             self.plugin.began(name)
         except Exception as error:
             if not isinstance(error, SlaqError):  # otherwise there was one of its name before
@@ -360,7 +362,7 @@ class Messages:
         """Set the `kind` of a `job`, named by a fit in its block `run`."""
         self.plugin.jobs.owned(job, sender.comm, run)
         if (known := read_kind(kind)) is not None:
-            self.plugin.memory.set_kind(job, known)
+            self.plugin.run_history.set_kind(job, known)
 
     def trial(self, sender: Sender, /, **message: Any) -> None:
         """Follow the message of a trial on a worker; see `TrialMessage`."""

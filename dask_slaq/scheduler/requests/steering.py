@@ -51,8 +51,8 @@ def _set(jobs: ScheduledJobs, searches: Searches, name: str, settings: Mapping[s
         know_goal(of_search.get("goal"))
         searches.check(name, of_search)
     jobs.engine.set_job(name, **{key: of_job[key] for key in of_job if key in OF_ENGINE})
-    if "worth_per_hour" in checked:
-        jobs.worth[name] = checked["worth_per_hour"]
+    if "value_per_hour" in checked:
+        jobs.value[name] = checked["value_per_hour"]
     if of_search:
         searches.change(name, of_search)
     pool, now = jobs.pools.pools[name], jobs.engine.jobs[name]
@@ -185,12 +185,12 @@ def workers(plugin: RunningPlugin, /) -> dict[str, dict[str, Any]]:
 
 async def ended(plugin: RunningPlugin, /, seconds: float = 86_400.0) -> list[dict[str, Any]]:
     """Return the jobs that ended in the last `seconds`, oldest first."""
-    return await plugin.memory.all_ended(plugin.jobs.ended, time() - seconds)
+    return await plugin.run_history.all_ended(plugin.jobs.ended, time() - seconds)
 
 
 async def audit(plugin: RunningPlugin, /) -> list[dict[str, Any]]:
     """Return who changed what, oldest first, also on earlier schedulers; see `audit`."""
-    return await plugin.memory.audit(plugin.audited)
+    return await plugin.run_history.audit(plugin.audited)
 
 
 async def usage(plugin: RunningPlugin, /, by: Any = "owner", seconds: Any = None) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def whatif(plugin: RunningPlugin, /, workers: Any = None) -> dict[str, Any]:
         raise InvalidSetting(
             f"workers must be a whole number from 0 to {MOST_WORKERS}, not {shown(workers)}"
         )
-    return plugin.by_worth.advise(None if workers is None else int(workers))
+    return plugin.by_value.advise(None if workers is None else int(workers))
 
 
 def history(plugin: RunningPlugin, /, start: int = 0, stop: int | None = None) -> dict[str, Any]:

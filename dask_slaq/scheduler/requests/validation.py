@@ -12,7 +12,7 @@ from typing import Any
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.jobs.reports import LONGEST_METRIC, MOST_LOSSES, as_metrics, as_step
 from dask_slaq.core.jobs.settings import SENT, check_job_settings
-from dask_slaq.core.memory import read_kind
+from dask_slaq.core.run_history import read_kind
 from dask_slaq.core.search_settings import SearchSettings, is_unknown
 from dask_slaq.core.settings import check_name, is_number, shown
 from dask_slaq.core.text import printable

@@ -134,10 +134,10 @@ class Choices:
         """Return whether a ready task of a job may begin: models that wait may hold a resource."""
         if not pool.ready or pool.paused:
             return False
-        if not any(kind.resources for kind in pool.kinds):
+        if not any(kind.resources for kind in pool.filed):
             return True
         running = self._scheduler.running
-        return any(kind.suits(ws) for kind in pool.kinds for ws in running)
+        return any(kind.suits(ws) for kind in pool.filed for ws in running)
 
     def _turns_of(
         self, search: RunningSearch, quotas: dict[str, WorkerQuota]

@@ -244,7 +244,7 @@ class Follower:
             self._tracker.resumed(ts)
             self._tracker.look(search.promised.went_on(ws.address))
 
-    def hear_of_stray(self, message: Mapping[str, Any], worker: str) -> None:
+    def warn_of_unowned(self, message: Mapping[str, Any], worker: str) -> None:
         """Tell the client of a job that its task there reports as if it were one of a search.
 
         In a search, such a report lacks the loss, or its model changes an argument of others.

@@ -185,7 +185,7 @@ class RunningSearch:
 
     def takes_new(self, ws: WorkerState) -> bool:
         """Return whether a worker may begin any of its held tasks: resources may be used up."""
-        group, kinds = self.pool.group, self.pool.kinds
+        group, kinds = self.pool.group, self.pool.filed
         return not kinds or any(
             kind.suits(ws) and (group is None or group.supplies(kind.resources or ()))
             for kind in kinds

@@ -90,7 +90,7 @@ def overview(plugin: RunningPlugin) -> dict[str, Any]:
         "foretold": plugin.engine.jobs.ends.hits._asdict(),
         "limits": plugin.pools.limits.as_dict(),
         "speeds": speeds_in_words(plugin.scheduler.workers.values(), plugin.speeds),
-        "memory": plugin.memory.about(),
+        "run_history": plugin.run_history.about(),
         "searches": plugin.searches.tables.names(),
     }
 
@@ -105,7 +105,7 @@ async def usage_of(accounts: Accounts, by: Sequence[str], seconds: float | None)
     It has ``rows`` (see `usage_as_dicts`), ``file``, ``since`` (Unix seconds from which usage
     was counted, None if from the file's beginning) and ``note`` (what is missing, or None).
     """
-    from dask_slaq.memory import usage_as_dicts  # and SQLite
+    from dask_slaq.run_history import usage_as_dicts  # and SQLite
 
     since = EARLIER if seconds is None else int((time() - seconds) // DAY)
     accounts.tick()
@@ -120,7 +120,7 @@ async def usage_of(accounts: Accounts, by: Sequence[str], seconds: float | None)
     if note is not None:
         note = f"usage is no longer counted: {note}"
     elif store is None:
-        note = f"since the scheduler's start at {begin}: slaq.memory names no file to keep it"
+        note = f"since the scheduler's start at {begin}: slaq.run-history names no file to keep it"
     elif store.failed is not None or kept is None:
         note = f"{store.path} cannot be used, and usage is kept until the scheduler ends"
     return {

@@ -131,8 +131,8 @@ def _text(found: dict[str, Any]) -> str:
         sentences.append(f"its forecast rests on {runs} of kind {found['kind']}")
     shares = [name for name in ("min_share", "max_share") if found[name] is not None]
     limits = [f"weight {found['weight']:g}", *(f"{n} {in_threads(found[n])}" for n in shares)]
-    if found["latest"] is not None:
-        limits.append(f"latest {found['latest']:g} times its fair time")
+    if found["max_slowdown"] is not None:
+        limits.append(f"max. slowdown {found['max_slowdown']:g} times its fair time")
     sentences.append(f"in force are: {', '.join(limits)}")
     if found["yields"] is not None:
         sentences.append(found["yields"])

@@ -77,7 +77,7 @@ def cannot_run(jobs: ScheduledJobs, pool: Pool) -> str | None:
         return None
     if not jobs.scheduler.running:
         return "no worker runs"
-    if pool.kinds:
+    if pool.filed:
         return _no_worker(jobs, pool)
     stuck = _first_in(pool, "no-worker")
     return None if stuck is None else _waits_in_dask(stuck)
@@ -85,9 +85,9 @@ def cannot_run(jobs: ScheduledJobs, pool: Pool) -> str | None:
 
 def _no_worker(jobs: ScheduledJobs, pool: Pool) -> str | None:
     """Return that no worker may run any ready task of a pool, unless one may."""
-    if not pool.kinds or any(k.allows(ws) for k in pool.kinds for ws in jobs.scheduler.running):
+    if not pool.filed or any(k.allows(ws) for k in pool.filed for ws in jobs.scheduler.running):
         return None
-    needs = next((dict(k.resources) for k in pool.kinds if k.resources), None)
+    needs = next((dict(k.resources) for k in pool.filed if k.resources), None)
     needs = needs or jobs.resources.get(pool.name)
     missing = f" with {_resources(needs)}" if needs else ""
     return f"waits for workers{missing}: none that runs may compute its tasks"
@@ -111,7 +111,7 @@ def _waits_in_dask(ts: TaskState) -> str:
 
 def _full_label(limits: Limits, pool: Pool) -> str | None:
     """Return that all ready tasks of a pool wait for a label that is full, if they do."""
-    kinds = pool.kinds
+    kinds = pool.filed
     if not limits:
         return None
     labels = {kind.label for kind in kinds}
@@ -195,9 +195,9 @@ def full_group(pool: Pool) -> Group | None:
 
 def full_resource(pool: Pool) -> tuple[Group, str] | None:
     """Return whose limit of which resource is reached, if no ready task can do without it."""
-    if pool.group is None or not pool.kinds:
+    if pool.group is None or not pool.filed:
         return None
-    full = [pool.group.full_resource(kind.resources or ()) for kind in pool.kinds]
+    full = [pool.group.full_resource(kind.resources or ()) for kind in pool.filed]
     return None if None in full else full[0]
 
 

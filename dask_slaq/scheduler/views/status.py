@@ -104,9 +104,9 @@ def status_of_jobs(
             "min_share": job.min_share,
             "max_share": job.max_share,
             "target": job.target,
-            "latest": job.latest,
-            "kind": jobs.memory.kind_name(name),
-            "like_runs": jobs.memory.like_runs(name),
+            "max_slowdown": job.max_slowdown,
+            "kind": jobs.run_history.kind_name(name),
+            "like_runs": jobs.run_history.like_runs(name),
         }
     return found
 

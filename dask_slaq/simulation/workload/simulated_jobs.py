@@ -17,7 +17,7 @@ import numpy as np
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
-from dask_slaq.core.memory import Kind
+from dask_slaq.core.run_history import Kind
 from dask_slaq.simulation.workload.curves import LossCurve, iterations_to, sample
 
 #: Setting of the paper's §6.2, and its mean seconds to 90 and 95 % under fair shares.

@@ -16,7 +16,9 @@ from dask_slaq.core.dispatch.slot_rules import SlotRules
 #: What it may meet, but for gangs and limits of owners, which have worlds of their own.
 anything = worlds(priorities=True)
 #: Tasks that any worker may run, and threads that are free now or never.
-simple = worlds(homes=False, roots=False, scarce=False, owners=True, ahead=False, workers=3, jobs=5)
+simple = worlds(
+    preferred=False, roots=False, scarce=False, owners=True, ahead=False, workers=3, jobs=5
+)
 
 
 # The rival
@@ -112,15 +114,15 @@ def test_it_chooses_as_a_slow_rival_does(world):
 
 def may(built, pool, entry, place):
     """Return whether a task may take a slot, by the rules that are in words in docs/dispatch.md."""
-    kind = entry.kind
+    kind = entry.constraints
     if kind.label is not None and not built.free(kind.label):
         return False
     if kind.allowed is not None and place.address not in kind.allowed:
         return False
     if entry.rootish:
-        needs = [e.homes for e in pool.ready.values() if e.kind.resources]
-        waits = sum(place.address in homes for homes in needs)
-        waits += sum(not homes for homes in needs) // len(built.places)
+        needs = [e.preferred for e in pool.ready.values() if e.constraints.resources]
+        waits = sum(place.address in preferred for preferred in needs)
+        waits += sum(not preferred for preferred in needs) // len(built.places)
         load = place.load + (waits + place.blocked if waits else 0)
         if load >= max(built.world.saturation * place.nthreads, 1):
             return False
@@ -137,13 +139,13 @@ def test_no_free_thread_stays_beside_a_ready_task_that_may_take_it(world):
     for pool in built.pools:
         if built.order.key(pool, NOW) is None:
             continue
-        for tasks in pool.kinds.values():
-            for home in list(tasks.homes):
+        for tasks in pool.filed.values():
+            for home in list(tasks.preferred):
                 entry = tasks.at(home)
                 for place in built.places.values():
                     if entry is None or not place.has_thread or (entry.loads and built.kept):
                         continue
-                    if not entry.homes or place.address in entry.homes:
+                    if not entry.preferred or place.address in entry.preferred:
                         assert not may(built, pool, entry, place), (pool.name, entry, place)
 
 
@@ -160,7 +162,7 @@ def test_a_grant_moves_only_where_nobody_can_use_a_thread_by_his_set_and_share(w
             if pool is choice.pool or key is None or not key.entitled:
                 continue
             first = next(iter(pool.first_ready()), None)
-            assert first is None or first.homes or choice.worker not in pool.granted.planned
+            assert first is None or first.preferred or choice.worker not in pool.granted.planned
     for pool in built.pools:
         assert {task.worker for task in chosen if task.pool is pool} <= pool.granted.workers
         for task in list(pool.running.values()):
@@ -190,14 +192,14 @@ def test_owners_stay_below_their_limit_or_wait_behind_their_own(world):
 
 @given(anything)
 def test_labels_have_no_more_tasks_than_room(world):
-    assert sum(c.kind.label is not None for c in build(world).fill()) <= world.room
+    assert sum(c.constraints.label is not None for c in build(world).fill()) <= world.room
 
 
 @given(anything)
 def test_tasks_run_only_where_the_user_and_the_resources_allow_it(world):
     built = build(world)
     for choice in built.fill():
-        kind, place = choice.kind, built.places[choice.worker]
+        kind, place = choice.constraints, built.places[choice.worker]
         assert kind.allows(place)
     for place in built.places.values():
         over = place.used_resources.get("GPU", 0) - place.resources.get("GPU", 0)
@@ -262,7 +264,7 @@ def test_keys_that_are_kept_are_those_found_anew(world):
     built.order.check(built.pools, NOW)
 
 
-@given(worlds(homes=False, roots=False, scarce=False, owners=True, ahead=False, shared=False))
+@given(worlds(preferred=False, roots=False, scarce=False, owners=True, ahead=False, shared=False))
 def test_priorities_count_among_the_work_of_one_owner_only(world):
     """Those of one owner change nothing of who of the others is served, and how often."""
     world = replace(world, jobs=tuple(replace(j, owner=k % 2) for k, j in enumerate(world.jobs)))
@@ -286,33 +288,33 @@ def next_end(slots):
 def test_a_task_is_moved_only_where_that_is_sooner_than_waiting_for_its_home(world):
     built = build(world)
     for task in built.fill():
-        if task.homes and task.worker not in task.homes:
+        if task.preferred and task.worker not in task.preferred:
             fetch = built.fetch[task.ts]
             assert "moved" in task.why
             before = build(world)
-            ends = min(next_end(before.places[home]) for home in task.homes)
+            ends = min(next_end(before.places[home]) for home in task.preferred)
             line = max(len(p.ready) for p in before.pools)
             longest = max(t.seconds for t in world.tasks)  # inf if one takes nobody knows how long
-            assert fetch < max(ends, next_end(built.places[task.homes[0]])) + line * longest
+            assert fetch < max(ends, next_end(built.places[task.preferred[0]])) + line * longest
 
 
 @given(worlds(roots=False, scarce=False, capped=False, ahead=False, shared=False, jobs=1, tasks=2))
 def test_a_task_runs_at_home_while_a_thread_is_free_there(world):
     built = build(replace(world, lend=True))
     for task in built.fill():
-        left = [a for a in task.homes if built.places[a].has_thread]
-        assert task.worker in task.homes or not left
+        left = [a for a in task.preferred if built.places[a].has_thread]
+        assert task.worker in task.preferred or not left
 
 
 @given(worlds(roots=False, scarce=False, shared=False))
 def test_a_task_waits_on_no_worker_while_a_home_of_it_has_a_free_thread(world):
     built = build(replace(world, lend=True))
     for choice in built.fill():
-        if choice.start is None and choice.homes:
-            assert not any(built.places[home].has_thread for home in choice.homes)
+        if choice.start is None and choice.preferred:
+            assert not any(built.places[home].has_thread for home in choice.preferred)
 
 
-@given(worlds(homes=False, scarce=False, shared=False))
+@given(worlds(preferred=False, scarce=False, shared=False))
 def test_a_task_without_a_home_waits_on_no_worker_while_another_has_a_free_thread(world):
     world = replace(world, lend=True, saturation=math.inf)
     built = build(world)
@@ -324,7 +326,7 @@ def test_a_task_without_a_home_waits_on_no_worker_while_another_has_a_free_threa
 # Tasks that start together
 
 
-@given(worlds(homes=False, roots=False, scarce=False, shared=False, gangs=True, capped=False))
+@given(worlds(preferred=False, roots=False, scarce=False, shared=False, gangs=True, capped=False))
 def test_the_ready_tasks_of_a_gang_start_all_or_none(world):
     world = replace(world, lend=True)
     built = build(world)
@@ -404,7 +406,7 @@ def test_a_second_turn_at_the_same_moment_finds_nothing_more(world):
 @pytest.mark.parametrize("others", [True, False])
 def test_what_is_loaded_is_used_before_more_is_loaded_if_others_want_the_slot(others):
     """The job of the highest index has data at a busy worker: its next load waits for others."""
-    loads, uses = Task(0, 0.5, root=True, loads=True), Task(0, 0.5, homes=(1,), fetch=9.0)
+    loads, uses = Task(0, 0.5, root=True, loads=True), Task(0, 0.5, preferred=(1,), fetch=9.0)
     world = World(
         (Worker(1), Worker(1, busy=((1, 1.0),))),
         (Job(index=2.0), Job(index=1.0)),
@@ -418,7 +420,7 @@ def test_what_is_loaded_is_used_before_more_is_loaded_if_others_want_the_slot(ot
 
 
 def test_a_task_waits_at_its_home_for_the_resource_that_is_taken_there():
-    task = Task(0, 1.0, homes=(0,), fetch=2.0, gpu=True)
+    task = Task(0, 1.0, preferred=(0,), fetch=2.0, gpu=True)
     world = World((Worker(2, True, ((1, 5.0),)), Worker(1, True)), (Job(), Job()), (task,))
     built = build(world)
     home = built.places["worker-0"]

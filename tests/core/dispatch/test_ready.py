@@ -26,10 +26,10 @@ steps = st.lists(
 @given(steps)
 def test_the_first_at_each_home_is_that_of_a_plain_list(steps):
     ready, kept = Ready(), []
-    for count, (what, number, homes) in enumerate(steps):
+    for count, (what, number, preferred) in enumerate(steps):
         if what == "push":
-            rank, homes = (False, (number,), count), tuple(sorted(homes))
-            task = Handover(NOBODY, count, DurationEstimate(), rank, homes=homes)
+            rank, preferred = (False, (number,), count), tuple(sorted(preferred))
+            task = Handover(NOBODY, count, DurationEstimate(), rank, preferred=preferred)
             ready.push(task)
             kept.append(task)
         elif kept and what == "pop":
@@ -40,9 +40,9 @@ def test_the_first_at_each_home_is_that_of_a_plain_list(steps):
             if task is not None:
                 kept.remove(task)
                 ready.pop(task)
-        at = {home: [e for e in kept if home in (e.homes or ("",))] for home in ("", *WORKERS)}
+        at = {home: [e for e in kept if home in (e.preferred or ("",))] for home in ("", *WORKERS)}
         counts = Counter({home: len(some) for home, some in at.items() if some})
-        assert ready.count_at == counts and set(ready.homes) == set(counts)
+        assert ready.count_at == counts and set(ready.preferred) == set(counts)
         assert len(ready) == len(kept) and all(task in ready for task in kept)
         for home, some in at.items():
             assert ready.at(home) is (min(some, key=lambda task: task.rank) if some else None)

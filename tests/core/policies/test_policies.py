@@ -59,7 +59,7 @@ def test_a_thread_is_worth_the_same_whoever_else_is_asked(name, seed):
     snapshot = draw_snapshot(seed, n_jobs=6)
     rng = np.random.default_rng(seed)
     start, rows = rng.integers(0, 20, 6).astype(float), rng.integers(0, 6, 9)
-    all_of_them = MarginalValues(policy(name).worth, snapshot)
+    all_of_them = MarginalValues(policy(name).marginal_value, snapshot)
     alone = all_of_them.of(rows)(start[rows], start[rows] + 1)
     assert alone.tolist() == all_of_them(start, start + 1)[rows].tolist()
 

@@ -10,7 +10,7 @@ PAPER = {
     "predictor": "paper",
     "normalizer": "largest-change",
     "runtime": "linear",
-    "latest": math.inf,
+    "max_slowdown": math.inf,
     "floor": 0.0,
 }
 
@@ -20,15 +20,15 @@ def test_it_presets_what_was_left_at_its_default(name):
     engine = Engine(name)
     assert {setting: engine.in_force(setting) for setting in PAPER} == PAPER
     assert type(engine.forecaster).__name__ == "PaperPredictor"
-    chosen = Engine(name, latest=3.0, floor=0.5)
-    assert (chosen.in_force("latest"), chosen.in_force("floor")) == (3.0, 0.5)
+    chosen = Engine(name, max_slowdown=3.0, floor=0.5)
+    assert (chosen.in_force("max_slowdown"), chosen.in_force("floor")) == (3.0, 0.5)
     assert chosen.in_force("normalizer") == "largest-change"
 
 
 def test_another_policy_later_has_the_settings_that_were_given():
     engine = Engine("slaq2017")
     engine.set_policy("first-to-target")
-    assert (engine.in_force("latest"), engine.in_force("normalizer")) == (2.0, "range")
+    assert (engine.in_force("max_slowdown"), engine.in_force("normalizer")) == (2.0, "range")
 
 
 def test_one_by_one_the_settings_make_the_same_decisions():

@@ -39,10 +39,10 @@ def heap_fill(gain, weight, lower, upper, capacity):
 def water_fill(gain, weight, lower, upper, capacity):
     """The same by prices."""
 
-    def worth(start, stop):
+    def value(start, stop):
         return weight * (gain(stop) - gain(start)) / (stop - start)
 
-    return hand_out(worth, lower, upper, capacity)
+    return hand_out(value, lower, upper, capacity)
 
 
 def curved(rng, n_jobs):
@@ -103,11 +103,11 @@ def test_ends_and_fits_whatever_the_worth(seed):
     rng = np.random.default_rng(seed)
     junk = rng.choice([-1.0, 0.0, 0.5, 1.0, np.inf, np.nan], (400, 7))
 
-    def worth(start, stop):
+    def value(start, stop):
         return junk[np.minimum(stop, 399).astype(int), np.arange(7)]
 
     upper = rng.integers(0, 300, 7).astype(float)
-    share = hand_out(worth, np.zeros(7), upper, 500)
+    share = hand_out(value, np.zeros(7), upper, 500)
     assert (share >= 0).all() and (share <= upper).all() and share.sum() <= 500
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, UnknownJob
-from dask_slaq.core.memory import Kind, PastRun, PastRuns
 from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.recording import BadEvent
 from dask_slaq.core.recording.recorder import CALLS, Recorder
 from dask_slaq.core.recording.replay import Replay, replay
+from dask_slaq.core.run_history import Kind, PastRun, PastRuns
 
 
 class Recording:
@@ -41,7 +41,7 @@ def drive(engine, seed=0, epochs=25, switch=False):
             settings = {"max_share": epoch % 8 or None, "max_iter": 40 if epoch == 12 else None}
             owner = "bob@x" if epoch == 8 else "ann"
             if epoch == 12:
-                settings["latest"] = float("inf")
+                settings["max_slowdown"] = float("inf")
             if epoch in (4, 12, 16):
                 settings["search"] = "grid"
             if epoch not in (4, 8):
@@ -76,7 +76,9 @@ def drive(engine, seed=0, epochs=25, switch=False):
         if epoch in (7, 10):
             engine.pause("job-4", epoch == 7)
         if epoch == 9:
-            engine.set_job("job-0", weight=5, min_share=0.5, max_share=3, target=0.1, latest=1.5)
+            engine.set_job(
+                "job-0", weight=5, min_share=0.5, max_share=3, target=0.1, max_slowdown=1.5
+            )
         if epoch == 15:
             engine.set_job("job-8", max_share=float("inf"))
         if epoch == 16 and switch:
@@ -127,7 +129,7 @@ def past_runs(seed=0):
 
 def test_a_log_is_replayed_without_the_store_that_it_drew_on():
     """With the runs that jobs drew on, the log has all that its decisions depend on."""
-    made = Recording("max-total", memory=past_runs())
+    made = Recording("max-total", past_runs=past_runs())
     drive(made.engine)
     assert made.events[-1]["grants"] != events_under("max-total")[-1]["grants"]
     written = [event for event in made.events if event["event"] == "past_run"]
@@ -148,7 +150,7 @@ OWNERS = {"ann": OwnerTerms(1.0, 3.0), "default": OwnerTerms(2.0)}
     [("none", {}), ("fair", {}), ("max-total", {"owners": OWNERS}), ("first-to-target", {})],
 )
 def test_every_decision_is_replayed_to_the_last_bit(policy, more):
-    made = Recording(policy, epoch=2.0, floor=0.3, latest=3.0, memory=past_runs(), **more)
+    made = Recording(policy, epoch=2.0, floor=0.3, max_slowdown=3.0, past_runs=past_runs(), **more)
     drive(made.engine, switch=True)
     found = replay(made.events)
     assert (found.decisions, found.reproduced, found.difference) == (25, 25, None)

@@ -1,4 +1,4 @@
-"""Workers by worth: how many, how long idle ones are kept, and in words."""
+"""Workers by their value: how many, how long idle ones are kept, and in words."""
 
 import math
 
@@ -9,25 +9,27 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.policies import fair_fill
-from dask_slaq.core.scaling import Demand, Worth, in_words
+from dask_slaq.core.scaling import Demand, Value, in_words
 from dask_slaq.core.scaling.scaler import Levels, seconds_to_keep
 from dask_slaq.core.scaling_terms import IN_HOURS, ScalingTerms, check_scaling
-from dask_slaq.core.settings import check_worth
+from dask_slaq.core.settings import check_value_per_hour
 
 number = st.floats(0.5, 500.0)
 job = st.tuples(number, st.integers(1, 40), st.sampled_from([1.0, 2.0, 0.5]))
 
 
-def demand(jobs, worth):
+def demand(jobs, value_per_hour):
     work, width, weight = (np.array(column, float) for column in zip(*jobs, strict=True))
-    return Demand(work, width, weight, np.full(len(jobs), worth))
+    return Demand(work, width, weight, np.full(len(jobs), value_per_hour))
 
 
-def worth_of(jobs, *, here=2, more=6, start_up=30.0, stay=60.0, price=1.0, worth=None):
-    worth = 3600.0 * 2.0 * price if worth is None else worth  # two workers
+def value_of(jobs, *, here=2, more=6, start_up=30.0, stay=60.0, price=1.0, value_per_hour=None):
+    value_per_hour = (
+        3600.0 * 2.0 * price if value_per_hour is None else value_per_hour
+    )  # two workers
     arrive = [0.0] * here + [start_up] * more
     stays = [0.0] * here + [start_up + stay] * more
-    return Worth(demand(jobs, worth), np.array(arrive), np.array(stays), 2, price)
+    return Value(demand(jobs, value_per_hour), np.array(arrive), np.array(stays), 2, price)
 
 
 def slow(jobs, arrive, threads):
@@ -52,49 +54,52 @@ def slow(jobs, arrive, threads):
 
 @given(st.lists(job, min_size=1, max_size=5), st.integers(0, 3), st.floats(0.0, 60.0))
 def test_jobs_end_as_they_do_one_event_after_the_other(jobs, here, start_up):
-    worth = worth_of(jobs, here=here, more=3, start_up=start_up)
+    value = value_of(jobs, here=here, more=3, start_up=start_up)
     for count in range(here + 4):
         arrive = ([0.0] * here + [start_up] * 3)[:count]
         expected = slow(jobs, arrive, 2)
-        np.testing.assert_allclose(worth.end[count], expected, rtol=1e-6)
+        np.testing.assert_allclose(value.end[count], expected, rtol=1e-6)
 
 
 @given(st.lists(job, min_size=1, max_size=8), st.integers(0, 4))
 def test_more_workers_end_all_jobs_no_later_and_cost_at_least_their_stay(jobs, here):
-    worth = worth_of(jobs, here=here)
-    assert (np.diff(worth.end[1:], axis=0) <= 1e-6 * worth.end[1:-1] + 1e-6).all()
-    assert (worth.paid[here + 1 :] >= 90.0 * np.arange(1, 7)).all()
-    found = worth.best(1, 7)
+    value = value_of(jobs, here=here)
+    assert (np.diff(value.end[1:], axis=0) <= 1e-6 * value.end[1:-1] + 1e-6).all()
+    assert (value.paid[here + 1 :] >= 90.0 * np.arange(1, 7)).all()
+    found = value.best(1, 7)
     assert 1 <= found <= 7
-    total = worth.money + worth.time
+    total = value.money + value.time
     assert total[found] == total[1:8].min()
 
 
 @given(st.lists(job, min_size=1, max_size=8), st.floats(0.01, 100.0))
 def test_the_unit_of_the_price_does_not_matter(jobs, unit):
-    first = worth_of(jobs, worth=5.0).best()
-    assert worth_of(jobs, price=unit, worth=5.0 * unit).best() == first
-    assert worth_of(jobs, price=unit).best() == worth_of(jobs).best()
+    first = value_of(jobs, value_per_hour=5.0).best()
+    assert value_of(jobs, price=unit, value_per_hour=5.0 * unit).best() == first
+    assert value_of(jobs, price=unit).best() == value_of(jobs).best()
 
 
 @given(st.lists(job, min_size=1, max_size=8), number)
-def test_dearer_time_asks_for_no_fewer_workers(jobs, worth):
-    cheap, dear = worth_of(jobs, worth=worth), worth_of(jobs, worth=4 * worth)
+def test_dearer_time_asks_for_no_fewer_workers(jobs, value_per_hour):
+    cheap, dear = (
+        value_of(jobs, value_per_hour=value_per_hour),
+        value_of(jobs, value_per_hour=4 * value_per_hour),
+    )
     assert dear.best() >= cheap.best()
 
 
 def test_work_that_ends_before_a_worker_comes_asks_for_none():
-    assert worth_of([(40.0, 8.0, 1.0)]).best() == 2
-    assert worth_of([(4000.0, 80.0, 1.0)]).best() > 2
+    assert value_of([(40.0, 8.0, 1.0)]).best() == 2
+    assert value_of([(4000.0, 80.0, 1.0)]).best() > 2
 
 
 def test_a_job_gets_no_more_workers_than_it_has_tasks_for():
-    assert worth_of([(4000.0, 6.0, 1.0)]).best() == 3
+    assert value_of([(4000.0, 6.0, 1.0)]).best() == 3
 
 
 def test_a_comparison_tells_what_is_saved_and_what_it_costs():
-    worth = worth_of([(120.0, 2.0, 1.0)] * 2, here=4, more=0, price=0.1, worth=36.0)
-    found = worth.compare(1, 2)
+    value = value_of([(120.0, 2.0, 1.0)] * 2, here=4, more=0, price=0.1, value_per_hour=36.0)
+    found = value.compare(1, 2)
     assert found == pytest.approx(
         {"seconds": 120.0, "jobs": 2, "last": 60.0, "worth": 1.2, "cost": 0.0}
     )
@@ -120,9 +125,9 @@ def test_wrong_terms_are_refused(wrong):
 def test_terms_are_read():
     found = check_scaling({"price": 0.1, "maximum": 8, "start-up": 60})
     assert found == (0.1, 0, 8, 60.0, 60.0, None)
-    assert math.isnan(check_worth(None)) and check_worth(3) == 3.0
-    with pytest.raises(InvalidSetting, match="worth_per_hour"):
-        check_worth(0)
+    assert math.isnan(check_value_per_hour(None)) and check_value_per_hour(3) == 3.0
+    with pytest.raises(InvalidSetting, match="value_per_hour"):
+        check_value_per_hour(0)
 
 
 times = st.lists(st.floats(0.0, 1000.0), max_size=40)
@@ -199,38 +204,38 @@ def test_a_worker_that_would_mostly_be_idle_is_not_asked_for():
 TERMS = ScalingTerms(0.1, maximum=20)
 
 
-def worth(jobs, terms=TERMS, price_of_time=1.0):
+def value(jobs, terms=TERMS, price_of_time=1.0):
     """Jobs of 3600 core-seconds that can use four threads, two workers there, and six to come."""
     none = np.zeros(jobs)
     demand = Demand(none + 3600.0, none + 4.0, none + 1.0, none + price_of_time)
     arrive = np.array([0.0] * 2 + [30.0] * 6)
-    return Worth(demand, arrive, arrive, 1, terms.per_second)
+    return Value(demand, arrive, arrive, 1, terms.per_second)
 
 
 @pytest.mark.parametrize(
     ("found", "text"),
     [
-        (in_words(worth(0), 2, 0, None, TERMS), "no work waits: 0 workers"),
-        (in_words(worth(0), 2, 1, None, TERMS), "no work waits: 1 worker, for the data in memory"),
+        (in_words(value(0), 2, 0, None, TERMS), "no work waits: 0 workers"),
+        (in_words(value(0), 2, 1, None, TERMS), "no work waits: 1 worker, for the data in memory"),
         (
-            in_words(worth(2), 2, 4, None, TERMS),
+            in_words(value(2), 2, 4, None, TERMS),
             "4 workers: another one would save 12 min of 2 jobs, worth 0.20, and costs 0.00083",
         ),
-        (in_words(worth(1), 2, 4, None, TERMS), "4 workers: another one would save no time"),
+        (in_words(value(1), 2, 4, None, TERMS), "4 workers: another one would save no time"),
         (
-            in_words(worth(2), 2, 4, 8, TERMS),
+            in_words(value(2), 2, 4, 8, TERMS),
             "8 workers instead of 2: all ends 45 min sooner, for 0.005 more",
         ),
         (
-            in_words(worth(2), 2, 4, 1, TERMS),
+            in_words(value(2), 2, 4, 1, TERMS),
             "1 worker instead of 2: all ends 1.0 h later, for the same",
         ),
         (
-            in_words(worth(2, IN_HOURS), 2, 4, 8, IN_HOURS),
+            in_words(value(2, IN_HOURS), 2, 4, 8, IN_HOURS),
             "8 workers instead of 2: all ends 45 min sooner, for 0.05 worker-hours more",
         ),
         (
-            in_words(worth(2), 2, 4, 0, TERMS),
+            in_words(value(2), 2, 4, 0, TERMS),
             "0 workers instead of 2: nothing would end, for 0.20 less",
         ),
     ],

@@ -45,7 +45,7 @@ def test_entries_behind_a_task_that_stays_first_go_as_well():
     for count in range(1, 1000):
         task = _task(None, count, ("a", "b"))
         ready.push(task)
-        ready.pop(task)  # sent to one of its homes
+        ready.pop(task)  # sent to one of its preferred
     assert max(len(heap) for heap in ready._heaps.values()) <= 2 + FEW + 1
 
 
@@ -64,6 +64,8 @@ def test_tasks_that_are_stolen_leave_nothing_on_a_worker_that_is_always_busy():
     assert len(sent) == 6
 
 
-def _task(ts, order, homes=()):
+def _task(ts, order, preferred=()):
     rank = False, (order,), order
-    return Handover(JobQueue("a"), ts, DurationEstimate(), rank, homes=homes, order=(order,))
+    return Handover(
+        JobQueue("a"), ts, DurationEstimate(), rank, preferred=preferred, order=(order,)
+    )

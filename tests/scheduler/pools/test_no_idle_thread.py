@@ -31,12 +31,12 @@ def missed(plugin):
         if slots.has_thread:
             dispatcher.look(slots, now)
     some = islice(dispatcher.choices(now), 1)
-    return [(task.pool.name, task.ts.key, task.homes, task.worker, task.why) for task in some]
+    return [(task.pool.name, task.ts.key, task.preferred, task.worker, task.why) for task in some]
 
 
 async def some_work(client, cluster, name, rng):
     """Submit some tasks of a job, or of no job, and wait for them."""
-    shape = rng.choice(["roots", "chains", "homes", "gpu", "pinned", "labels", "one"])
+    shape = rng.choice(["roots", "chains", "preferred", "gpu", "pinned", "labels", "one"])
     seconds = [rng.choice([0.0005, 0.01, 0.05, 0.3]) * rng.uniform(0.5, 3) for _ in range(12)]
     work = virtual.work
     with tasks_of(name) if name else contextlib.nullcontext():

@@ -6,7 +6,7 @@ import time
 from driving import gen_cluster, inside, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
-from dask_slaq.memory.file import prune
+from dask_slaq.run_history.file import prune
 
 
 def train(lr, seen="", data=None):
@@ -36,11 +36,11 @@ async def test_the_next_search_begins_with_what_was_best(c, s, plugin, a):
 
 @gen_cluster(client=True, nthreads=[1])
 async def test_a_later_scheduler_knows_it_from_the_file(c, s, a, tmp_path):
-    plugin = await start_plugin(c, s, memory=str(tmp_path / "runs.db"))
+    plugin = await start_plugin(c, s, run_history=str(tmp_path / "runs.db"))
     await run(c, [0, 1, 2, 3, 4])
     await until(lambda: inside(plugin).store.events("searches"))
-    plugin = await start_plugin(c, s, memory=str(tmp_path / "runs.db"))
-    await until(lambda: plugin.memory.searches._models)
+    plugin = await start_plugin(c, s, run_history=str(tmp_path / "runs.db"))
+    await until(lambda: plugin.run_history.searches._models)
     assert (await run(c, [0, 1, 2, 3, 4], data=math.nan, pure=False))[0] == 3
     await until(lambda: len(inside(plugin).store.events("searches")) == 2)
     prune(tmp_path / "runs.db", kind="other")

@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.memory import MOST_KINDS, Kind, PastRun, PastRuns, kind_of_name
+from dask_slaq.core.run_history import MOST_KINDS, Kind, PastRun, PastRuns, kind_of_name
 from dask_slaq.core.safely import safely
 from dask_slaq.core.settings import is_number
 from dask_slaq.core.trials import PastModel, PastSearches
 
 if TYPE_CHECKING:
     from dask_slaq.core.engine import Engine
-    from dask_slaq.memory.store import RunStore
+    from dask_slaq.run_history.store import RunStore
 
 logger = logging.getLogger(__name__)
 
 #: Topic of the events that tell which runs are safe on disk.
-MEMORY_TOPIC = "slaq-memory"
+RUN_HISTORY_TOPIC = "slaq-run-history"
 #: Maximum number of past runs read of one kind.
 MOST_LOADED = 64
 #: Number of kinds above which those of which no run is remembered any more no longer count as read.
@@ -49,10 +49,10 @@ class _Runs(PastRuns):
         super().add(run)
 
 
-class Memory:
+class RunHistory:
     """Past runs of the jobs on a scheduler, also in the file `path`. It never raises.
 
-    Events for `MEMORY_TOPIC` go to `tell`. The `engine`, which has `runs`, is asked for when
+    Events for `RUN_HISTORY_TOPIC` go to `tell`. The `engine`, which has `runs`, is asked for when
     needed.
     """
 
@@ -73,14 +73,14 @@ class Memory:
         self._ends = 0  # number of ends that were stored
         self._loop = asyncio.get_running_loop()
         if path is not None:
-            from dask_slaq.memory.store import RunStore  # and SQLite
+            from dask_slaq.run_history.store import RunStore  # and SQLite
 
             self.store = RunStore(path, self._acknowledge)
             self._read(lambda ends: engine().jobs.ends.recall(ends), self.store.ends)
             self._read(self._recall_searches, self.store.events, "searches")
 
     def fail(self, error: Exception) -> None:
-        """End the memory, and log the error once."""
+        """End the run history, and log the error once."""
         if self.broken is None:
             self.broken = f"{type(error).__name__}: {error}"
             self.following.clear()
@@ -197,7 +197,7 @@ class Memory:
 
     @safely
     def _keep(self, run: PastRun) -> None:
-        """Store a run that has just been added to the memory of the engine."""
+        """Store a run that has just been added to the past runs of the engine."""
         if self.store is not None:
             self.store.add(uuid.uuid4().hex, run)
 

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from training import train
 
+from dask_slaq.core.competing import in_order, spread, yield_to_first
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import FitStatus, Forecast
 from dask_slaq.core.policies import POLICIES, Snapshot
 from dask_slaq.core.policies import policy as policy_named
-from dask_slaq.core.rivals import in_order, spread, yield_to_first
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 
 

@@ -18,9 +18,9 @@ from typing import Any
 from urllib.parse import quote
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.memory import PastRun
 from dask_slaq.core.owners.usage import Usage
-from dask_slaq.memory.rows import select_events, select_runs, select_usage, shrink
+from dask_slaq.core.run_history import PastRun
+from dask_slaq.run_history.rows import select_events, select_runs, select_usage, shrink
 
 #: Marks a database as ours (``PRAGMA application_id``), and the version of its tables.
 APPLICATION, VERSION = 0x736C6171, 1

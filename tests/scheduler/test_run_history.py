@@ -24,8 +24,8 @@ from dask_slaq.adapters.observing import describe
 from dask_slaq.cli.status_tables import ended_table
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting, StopTraining
-from dask_slaq.core.memory import Kind
-from dask_slaq.memory import MEMORY_TOPIC, read_kinds, read_runs
+from dask_slaq.core.run_history import Kind
+from dask_slaq.run_history import RUN_HISTORY_TOPIC, read_kinds, read_runs
 
 
 def curve(n, scale=1.0):
@@ -59,7 +59,7 @@ async def test_within_its_life_without_any_setting(c, s, plugin, a):
     async with slaq.job("other", client=c):
         assert (await slaq.status(c))["jobs"]["other"]["like_runs"] == 0
     held = {"file": None, "runs": 1, "stored": 0, "failed": None}
-    assert (await slaq.status(c))["memory"] == held
+    assert (await slaq.status(c))["run_history"] == held
     assert inside(plugin).memory_error is None
 
 
@@ -134,7 +134,7 @@ async def restarting(path):
     """Schedulers one after the other on one store, each with a client and the plugin."""
     async with Scheduler(dashboard=False, dashboard_address=":0", port=0) as scheduler:
         client = await another_client(scheduler)
-        yield client, await start_plugin(client, scheduler, policy="max-total", memory=path)
+        yield client, await start_plugin(client, scheduler, policy="max-total", run_history=path)
     await client._close(fast=True)  # else it waits for the scheduler to come back
 
 
@@ -143,13 +143,13 @@ async def test_runs_are_kept_over_the_end_of_the_scheduler(tmp_path):
     path = tmp_path / "runs.db"
     async with restarting(path) as (client, plugin):
         stored = []
-        client.subscribe_topic(MEMORY_TOPIC, lambda event: stored.append(event[1]["job"]))
+        client.subscribe_topic(RUN_HISTORY_TOPIC, lambda event: stored.append(event[1]["job"]))
         for n in range(3):
             await train(client, f"net-{n}", curve(20, scale=n + 1.0))
         await until(lambda: len(stored) == 3)
         assert stored == ["net-0", "net-1", "net-2"]
         assert [run.job for run in read_runs(path)] == ["net-2", "net-1", "net-0"]  # while it runs
-        assert (await slaq.status(client))["memory"]["stored"] == 3
+        assert (await slaq.status(client))["run_history"]["stored"] == 3
     (kind,) = read_kinds(path)
     assert (kind.kind, kind.runs, kind.done) == ("net", 3, 3)
     async with restarting(path) as (client, plugin):
@@ -201,11 +201,11 @@ async def test_an_error_in_the_memory_touches_no_job(tmp_path, monkeypatch, capl
         def broken(*args, **kwargs):
             raise RuntimeError("broken")
 
-        monkeypatch.setattr("dask_slaq.memory.RunStore.add", broken)
+        monkeypatch.setattr("dask_slaq.run_history.RunStore.add", broken)
         for n in range(3):
             assert (await train(client, f"net-{n}", curve(10)))["iteration"] == 10
         assert plugin.failed is None and "broken" in inside(plugin).memory_error
-        assert (await slaq.status(client))["memory"]["failed"] == inside(plugin).memory_error
+        assert (await slaq.status(client))["run_history"]["failed"] == inside(plugin).memory_error
     assert caplog.text.count("past runs are no longer remembered") == 1
 
 
@@ -222,7 +222,7 @@ async def test_how_well_ends_were_foretold_is_known_over_restarts(c, s, plugin, 
     async def foretold():
         return (await slaq.status(c))["foretold"]
 
-    settings = {"memory": str(tmp_path / "runs.db"), "epoch": "5ms"}
+    settings = {"run_history": str(tmp_path / "runs.db"), "epoch": "5ms"}
     plugin = await start_plugin(c, s, **settings)
     await run_one()
     before = await foretold()
@@ -244,7 +244,7 @@ def test_jobs_that_ended_are_known_after_a_restart(tmp_path):
 
     @gen_cluster(client=True, nthreads=[1])
     async def life(c, s, a):
-        await start_plugin(c, s, memory=path)
+        await start_plugin(c, s, run_history=path)
         async with slaq.job("fit", client=c, owner="ann") as job:
             for loss in (3.0, 2.0, 1.5):
                 job.report(loss)
@@ -265,7 +265,7 @@ def test_a_program_that_ends_without_closing_its_cluster_says_nothing(tmp_path):
 import dask_slaq as slaq
 from distributed import Client, LocalCluster
 client = Client(LocalCluster(n_workers=1, processes=False, dashboard_address=None))
-client.register_plugin(slaq.SlaqPlugin(memory={str(tmp_path / "runs.db")!r}))
+client.register_plugin(slaq.SlaqPlugin(run_history={str(tmp_path / "runs.db")!r}))
 with slaq.job("fit") as job:
     for k in range(12):
         job.report(1 / (k + 1))

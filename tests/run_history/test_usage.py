@@ -6,8 +6,8 @@ import time
 import pytest
 
 from dask_slaq.core.owners.usage import DAY, OTHERS, Usage, UsageKey
-from dask_slaq.memory import RunStore, read_kinds, read_usage, usage_as_dicts
-from dask_slaq.memory import store as store_module
+from dask_slaq.run_history import RunStore, read_kinds, read_usage, usage_as_dicts
+from dask_slaq.run_history import store as store_module
 
 TODAY = int(time.time() // DAY)
 
@@ -42,7 +42,7 @@ def test_what_is_written_is_added(path):
 
 
 def test_old_usage_is_added_up_and_none_is_lost(path, monkeypatch):
-    monkeypatch.setattr("dask_slaq.memory.rows.MOST_ROWS", 1000)
+    monkeypatch.setattr("dask_slaq.run_history.rows.MOST_ROWS", 1000)
     days = range(TODAY - 1000, TODAY + 1)
     one = Usage(1.0, done=1)
     write(path, *(((d, "ann", "svm", f"svm-{n}"), one) for d in days for n in (1, 2)))

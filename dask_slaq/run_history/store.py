@@ -17,11 +17,11 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, TypeVar
 
-from dask_slaq.core.memory import PastRun
 from dask_slaq.core.owners.reservations import Reservation
 from dask_slaq.core.owners.usage import DAY, Usage, UsageKey
-from dask_slaq.memory import rows as sql
-from dask_slaq.memory.file import is_damage, open_to_read, open_to_write, set_aside
+from dask_slaq.core.run_history import PastRun
+from dask_slaq.run_history import rows as sql
+from dask_slaq.run_history.file import is_damage, open_to_read, open_to_write, set_aside
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class RunStore:
         self._looked, self._compacted = 0, -1.0
         self._requests: queue.Queue[Request | None] = queue.Queue(MOST_WAITING)
         self._opened, self._closing = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._work, name="slaq-memory", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="slaq-run-history", daemon=True)
         self._thread.start()
 
     # Called by the scheduler; none of these waits.

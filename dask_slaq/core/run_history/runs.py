@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
-from dask_slaq.core.memory.kinds import Kind, distance
+from dask_slaq.core.run_history.kinds import Kind, distance
 
 #: Maximum number of points kept of one loss curve.
 MOST_POINTS = 64
@@ -63,11 +63,11 @@ class PastRuns:
     program that fails again and again would else push out those from which forecasts are made.
 
     >>> import numpy as np
-    >>> memory = PastRuns()
+    >>> runs = PastRuns()
     >>> for rows in (3.0, 4.0, 6.0):
     ...     kind = Kind("sgd", (("rows", rows),))
-    ...     memory.add(PastRun(f"{rows:g}", kind, np.array([1, 2]), np.array([1.0, 0.5]), 2))
-    >>> [(run.job, apart) for run, apart in memory.like(Kind("sgd", (("rows", 4.75),)))]
+    ...     runs.add(PastRun(f"{rows:g}", kind, np.array([1, 2]), np.array([1.0, 0.5]), 2))
+    >>> [(run.job, apart) for run, apart in runs.like(Kind("sgd", (("rows", 4.75),)))]
     [('4', 0.75), ('6', 1.25), ('3', 1.75)]
     """
 

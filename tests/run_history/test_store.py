@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dask_slaq.core.jobs.ends import HITS
-from dask_slaq.core.memory import Kind, PastRun
-from dask_slaq.memory import RunStore, StoreError, prune, read_kinds, read_runs
+from dask_slaq.core.run_history import Kind, PastRun
+from dask_slaq.run_history import RunStore, StoreError, prune, read_kinds, read_runs
 
 
 def a_run(job="job", kind="svm", n=20, **other):
@@ -231,7 +231,7 @@ def test_readers_say_what_is_wrong_and_change_nothing(tmp_path, write, words):
 
 
 def test_a_slow_disk_costs_runs_and_no_memory(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("dask_slaq.memory.store.MOST_WAITING", 5)
+    monkeypatch.setattr("dask_slaq.run_history.store.MOST_WAITING", 5)
     gate = threading.Event()
     store = RunStore(tmp_path / "runs.db", lambda *_: gate.wait(30))
     with caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""The commands ``dask slaq memory`` and ``usage``, which read the file of a scheduler's memory."""
+"""The commands ``dask slaq runs`` and ``usage``, which read a scheduler's run history."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from dask_slaq.core.owners.usage import DAY
 @click.option(
     "--older-than", metavar="TIME", help="Only runs that ended longer ago, such as 30d or 12h."
 )
-def memory(
+def runs(
     file: str | None, as_json: bool, prune: bool, kind: str | None, older_than: str | None
 ) -> None:
     """List the past runs in FILE by kind, or delete some.
 
     \b
     Examples:
-        dask slaq memory runs.db
-        dask slaq memory runs.db --prune --older-than 90d
+        dask slaq runs runs.db
+        dask slaq runs runs.db --prune --older-than 90d
 
-    FILE is the setting slaq.memory by default. A scheduler may be writing to it. It does not
+    FILE is the setting slaq.run-history by default. A scheduler may be writing to it. It does not
     look at deleted runs again, but remembers those that it has already read until it ends.
     """
-    from dask_slaq.memory import prune as delete
-    from dask_slaq.memory import read_kinds
+    from dask_slaq.run_history import prune as delete
+    from dask_slaq.run_history import read_kinds
 
     path, age = _given_or_configured(file), _seconds("older-than", older_than, "30d or 12h")
     before = None if age is None else time() - age
     if path is None:
-        raise click.UsageError("no store given: pass FILE, or set slaq.memory")
+        raise click.UsageError("no store given: pass FILE, or set slaq.run-history")
     if prune:
         if kind is None and before is None:
             raise click.UsageError("--prune needs --kind or --older-than")
@@ -76,12 +76,12 @@ def file_to_read(file: str | None, where: Where) -> str | None:
         return path
     raise click.UsageError(
         "nothing to read: pass FILE, --scheduler or --scheduler-file, or set "
-        "DASK_SCHEDULER_ADDRESS or slaq.memory"
+        "DASK_SCHEDULER_ADDRESS or slaq.run-history"
     )
 
 
 def _given_or_configured(file: str | None) -> str | None:
-    path = file or dask.config.get("slaq.memory", None)
+    path = file or dask.config.get("slaq.run-history", None)
     return os.path.expanduser(os.fspath(path)) if path else None
 
 
@@ -132,8 +132,8 @@ def usage(
         dask slaq usage --since 7d
         dask slaq usage runs.db --by owner --by day
 
-    A running scheduler is asked, or FILE is read (the setting slaq.memory of the scheduler), also
-    while a scheduler writes to it. Without both, it is the file of slaq.memory.
+    A running scheduler is asked, or FILE is read (the setting slaq.run-history), also while a
+    scheduler writes to it. Without both, it is the file of slaq.run-history.
 
     Of owners with a budget, a running scheduler also says what is left of it.
 
@@ -150,7 +150,7 @@ def usage(
 
 def _found(file: str | None, since: str | None, by: Sequence[str], where: Where) -> dict[str, Any]:
     """Return usage as `dask_slaq.usage` does."""
-    from dask_slaq.memory import read_usage, usage_as_dicts
+    from dask_slaq.run_history import read_usage, usage_as_dicts
 
     path, seconds = file_to_read(file, where), _seconds("since", since, "7d or 12h")
     if path is None:

@@ -1,4 +1,4 @@
-"""``dask slaq memory``: what a store holds, and its pruning."""
+"""``dask slaq runs``: what a store holds, and its pruning."""
 
 import functools
 import json
@@ -10,8 +10,8 @@ import pytest
 from commands import printed
 
 from dask_slaq.cli.main import slaq
-from dask_slaq.core.memory import Kind, PastRun
-from dask_slaq.memory import RunStore, read_kinds
+from dask_slaq.core.run_history import Kind, PastRun
+from dask_slaq.run_history import RunStore, read_kinds
 
 DAY = 86_400.0
 HOSTILE = "red \x1b[31m"  # kinds are users' text
@@ -42,34 +42,34 @@ def file(tmp_path):
 def test_it_lists_kinds(file, monkeypatch):
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now)  # else a second may pass
-    lines = run("memory", file).splitlines()
+    lines = run("runs", file).splitlines()
     assert lines[0].split() == ["kind", "runs", "done", "iterations", "last", "run"]
     assert lines[2].startswith("svm") and "8     8" in lines[2] and "43.5 (40 to 47)" in lines[2]
     assert r"red \x1b[31m" in lines[1] and "\x1b" not in lines[1]
     assert lines[-1] == "16 runs of 2 kinds"
-    assert run("memory", file, "--kind", "svm").splitlines()[-1] == "8 runs of 1 kind"
-    with dask.config.set({"slaq.memory": file}):
-        assert run("memory").splitlines() == lines
+    assert run("runs", file, "--kind", "svm").splitlines()[-1] == "8 runs of 1 kind"
+    with dask.config.set({"slaq.run-history": file}):
+        assert run("runs").splitlines() == lines
 
 
 def test_it_lists_kinds_as_json(file):
-    found = json.loads(run("memory", file, "--json"))
+    found = json.loads(run("runs", file, "--json"))
     assert (found["file"], found["runs"], len(found["kinds"])) == (file, 16, 2)
     assert {"kind", "runs", "done", "least", "mean", "most", "last"} == {*found["kinds"][0]}
 
 
 def test_it_prunes(file):
-    assert run("memory", file, "--prune", "--older-than", "3.5d", "--kind", "svm") == (
+    assert run("runs", file, "--prune", "--older-than", "3.5d", "--kind", "svm") == (
         "4 runs deleted\n"
     )
-    assert json.loads(run("memory", file, "--prune", "--older-than", "5.5d", "--json")) == {
+    assert json.loads(run("runs", file, "--prune", "--older-than", "5.5d", "--json")) == {
         "deleted": 2
     }
-    assert run("memory", file, "--prune", "--kind", "svm") == "4 runs deleted\n"
+    assert run("runs", file, "--prune", "--kind", "svm") == "4 runs deleted\n"
     (left,) = read_kinds(file)
     assert (left.kind, left.runs) == (HOSTILE, 6)
-    run("memory", file, "--prune", "--kind", HOSTILE)
-    assert run("memory", file) == "no runs\n"
+    run("runs", file, "--prune", "--kind", HOSTILE)
+    assert run("runs", file) == "no runs\n"
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,6 @@ def test_it_says_what_is_wrong(file, tmp_path, arguments, code, words):
     text = tmp_path / "text"
     text.write_text("notes " * 1000)
     names = {"FILE": file, "TEXT": text}
-    output = run("memory", *(names.get(a, a) for a in arguments), code=code)
+    output = run("runs", *(names.get(a, a) for a in arguments), code=code)
     assert words in " ".join(output.split())
     assert text.read_text() == "notes " * 1000

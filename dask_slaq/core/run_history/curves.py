@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
-from dask_slaq.core.memory.runs import MOST_POINTS, PastRun
+from dask_slaq.core.run_history.runs import MOST_POINTS, PastRun
 
 #: Number of bins; the first `SINGLE` hold one iteration each, the last one ends at `LAST`.
 N_BINS, SINGLE, LAST = MOST_POINTS, 24, 200_000

@@ -1,4 +1,4 @@
-"""Workers by worth: how many are asked for, which are given back, and what people are told."""
+"""Workers by their value: how many are asked for, which go, and what people are told."""
 
 import asyncio
 import functools
@@ -82,41 +82,41 @@ async def test_long_work_asks_for_workers_as_many_as_it_can_use(c, s, plugin, a)
         await c.gather([*futures, *more])
 
 
-WORTHS = {"lab": {"worth-per-hour": 500}, "lab/bob": {"worth-per-hour": 2}}
+WORTHS = {"lab": {"value-per-hour": 500}, "lab/bob": {"value-per-hour": 2}}
 
 
 @with_plugin([1], scaling={**TERMS, "price": 1.0}, ahead=0, owners=WORTHS)
-async def test_the_worth_of_time_is_that_of_the_job_or_its_owner_or_team(c, s, plugin, a):
+async def test_the_value_of_time_is_that_of_the_job_or_its_owner_or_team(c, s, plugin, a):
     async def worths():
         found = {}
         for owner in ("ann", "lab/ann", "lab/bob@desk"):
             async with slaq.job("a", owner=owner, client=c):
-                found[owner] = inside(plugin).worth_of("a")
+                found[owner] = inside(plugin).value_of("a")
         return found
 
     found = await worths()
     assert math.isnan(found["ann"])
     assert (found["lab/ann"], found["lab/bob@desk"]) == (500, 2)
-    await slaq.set_owner("ann", worth_per_hour=7.5, client=c)
+    await slaq.set_owner("ann", value_per_hour=7.5, client=c)
     assert (await worths())["ann"] == 7.5
     async with slaq.job("a", owner="lab/bob", client=c) as job:
         futures = await submitted(c, plugin, "a", 20)
         s.task_prefixes["wait_for"].duration_average = 4
         plain = inside(plugin).advise()["target"]
-        await job.set(worth_per_hour=500)
+        await job.set(value_per_hour=500)
         assert plain < inside(plugin).advise()["target"]
-        await slaq.change("a", worth_per_hour=2, client=c)
+        await slaq.change("a", value_per_hour=2, client=c)
         assert inside(plugin).advise()["target"] == plain
         for wrong in (0, -1, "much", float("inf")):
-            with pytest.raises(InvalidSetting, match="worth_per_hour"):
-                await job.set(worth_per_hour=wrong, weight=3)
-            with pytest.raises(InvalidSetting, match="worth"):
-                await slaq.set_owner("ann", worth_per_hour=wrong, client=c)
+            with pytest.raises(InvalidSetting, match="value_per_hour"):
+                await job.set(value_per_hour=wrong, weight=3)
+            with pytest.raises(InvalidSetting, match="value"):
+                await slaq.set_owner("ann", value_per_hour=wrong, client=c)
         assert inside(plugin).job("a").weight == 1
         await let_end(c, futures)
     async with slaq.search("grid", steps=3, owner="lab/bob", client=c) as search:
-        await search.set(worth_per_hour=9)
-        assert inside(plugin).worth_of("grid") == 9
+        await search.set(value_per_hour=9)
+        assert inside(plugin).value_of("grid") == 9
 
 
 @with_plugin([1, 1], scaling=TERMS, ahead=0)
@@ -138,7 +138,7 @@ async def test_a_worker_drains_before_it_is_given_back(c, s, plugin, a, b, monke
         assert s.workers_to_close(target=1) == [going]
         plugin.run_once()
         assert inside(plugin).draining == {going}
-        monkeypatch.setattr("dask_slaq.scheduler.by_worth.PATIENCE", 0.0)
+        monkeypatch.setattr("dask_slaq.scheduler.by_value.PATIENCE", 0.0)
         plugin.run_once()  # nobody asks any more: the cluster is no longer adaptive
         assert not inside(plugin).draining and not plugin.pools.draining
         del first, rest
@@ -148,7 +148,7 @@ async def give_a_pair_back(client, cluster, plugin):
     """Check that of two pairs the one without a task can be closed, and no half of one."""
     scheduler = cluster.scheduler
     workers = [await cluster.add_worker(1, name=f"SLURM-{k // 2}-{k % 2}") for k in range(4)]
-    if plugin.scaling.by_worth is not None:
+    if plugin.scaling.by_value is not None:
         limit(plugin, minimum=3, maximum=3)
         assert scheduler.adaptive_target() == 3
         assert not inside(plugin).draining  # no half of a pair
@@ -213,7 +213,7 @@ async def test_a_worker_is_kept_that_a_task_needs(c, s, plugin, a, b):
 
 @with_plugin([1], scaling=TERMS)
 async def test_an_error_leaves_the_number_to_dask(c, s, plugin, a, monkeypatch):
-    monkeypatch.setattr(plugin.by_worth, "target", lambda: 1 / 0)
+    monkeypatch.setattr(plugin.by_value, "target", lambda: 1 / 0)
     assert s.adaptive_target() in (0, 1)  # Dask's own
     assert inside(plugin).scaling_error
 
@@ -226,7 +226,7 @@ async def test_without_the_setting_people_are_told_worker_hours(c, s, plugin, a)
         futures = await submitted(c, plugin, "a", 5)
         s.task_prefixes["wait_for"].duration_average = 600
         assert "worker-hours" in (await slaq.whatif(5, client=c))["text"]
-        assert not inside(plugin).draining and plugin.scaling.by_worth is None
+        assert not inside(plugin).draining and plugin.scaling.by_value is None
         await let_end(c, futures)
         del futures
 
@@ -285,14 +285,14 @@ def test_a_cluster_breathes_with_its_work(make):
         scaling = {"price": 0.1, "maximum": 2, "stay": "1s", "start-up": "1s"}
         client.register_plugin(slaq.SlaqPlugin(epoch="200ms", scaling=scaling))
         cluster.adapt(minimum=0, maximum=2, interval="200ms", wait_count=2)
-        with slaq.job("long", client=client, worth_per_hour=0.1):  # not kept for long
+        with slaq.job("long", client=client, value_per_hour=0.1):  # not kept for long
             futures = client.map(number, range(6), pure=False)
             wait(lambda: len(scheduler.workers) == 2)  # the longer they take, the more they may
             Event("go", client=client).set()
             assert client.gather(futures) == list(range(6))
             del futures
         wait(lambda: not scheduler.workers)
-        with slaq.search("again", client=client, steps=5, worth_per_hour=0.1):
+        with slaq.search("again", client=client, steps=5, value_per_hour=0.1):
             futures = client.map(train, range(8), pure=False)
             assert client.gather(futures) == [list(range(1, 6))] * 8
             del futures

@@ -5,7 +5,7 @@ import pytest
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import FitStatus, LossPredictor
-from dask_slaq.core.memory import Kind, PastRun, PastRuns, thinned
+from dask_slaq.core.run_history import Kind, PastRun, PastRuns, thinned
 
 KIND = Kind("sgd", (("lr", -2.0),))
 
@@ -213,7 +213,7 @@ class Plain:
 @pytest.mark.parametrize("predictor", [None, Plain()])
 def test_runs_are_remembered_with_their_running_times(predictor):
     memory = PastRuns()
-    engine = Engine("first-to-target", memory=memory, predictor=predictor)
+    engine = Engine("first-to-target", past_runs=memory, predictor=predictor)
     engine.add_job("one", 0.0, kind=KIND)
     for k, loss in enumerate(geometric(0.8)):
         for _ in range(4):
@@ -238,7 +238,7 @@ def test_runs_are_remembered_with_their_running_times(predictor):
 
 def test_a_job_without_an_outcome_is_not_remembered():
     memory = PastRuns()
-    engine = Engine(memory=memory)
+    engine = Engine(past_runs=memory)
     engine.add_job("one", 0.0, kind=KIND)
     engine.report("one", 1.0, 0.0)
     engine.remove_job("one", 1.0)

@@ -1,4 +1,4 @@
-"""Workers by worth on a scheduler: what its jobs need, how many workers pay, which go first."""
+"""Workers by their value: what the jobs need, how many workers pay, which go first."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class _Need(NamedTuple):
     work: float
     width: float
     weight: float
-    worth: float
+    value: float
 
 
-class ByWorth:
+class ByValue:
     """Number of workers that pays for the jobs of a scheduler, and those to be given back."""
 
     def __init__(
@@ -128,7 +128,7 @@ class ByWorth:
                     left = self._expected(pool.unfinished, now, unknown)
                     if pool.reports and not jobs.reports.get(name):
                         left *= engine.jobs[name].max_iter or 1.0  # iterations to come
-                yield _Need(name, left, wide, weight.item(i), jobs.worth_of(name))
+                yield _Need(name, left, wide, weight.item(i), jobs.value_of(name))
         if outside := list(self._outside()):
             seconds = self._expected(outside, now, unknown)
             yield _Need("", seconds, float(len(outside)), jobs.other_weight, math.nan)
@@ -180,7 +180,7 @@ class ByWorth:
             most = owners.of(owner).max_threads  # type: ignore[union-attr]
             if width[mine].sum() > most:
                 width[mine] *= most / width[mine].sum()
-        return Demand(demand.work, width, demand.weight, demand.worth)
+        return Demand(demand.work, width, demand.weight, demand.value)
 
     def _for_memory(self) -> int:
         """Return the workers that the data in memory needs, as Dask counts it: at least one."""
@@ -250,7 +250,7 @@ class ByWorth:
     def _can_do_without(self, ws: WorkerState, rest: list[WorkerState]) -> bool:
         """Return whether all tasks that a worker may run may also run on one of the `rest`."""
         others = set(rest)
-        kinds = {kind for pool in self._pools.pools.values() for kind in pool.kinds}
+        kinds = {kind for pool in self._pools.pools.values() for kind in pool.filed}
         for ts in ws.processing:
             allowed = self._pools.control.allowed(ts)
             if allowed is not None and not others & allowed:
@@ -281,9 +281,9 @@ class ByWorth:
         needs, terms = list(self._needs(now)), scaler.terms
         here, least = len(self._joined), self._for_memory()
         most = max(terms.maximum, here, least, workers or 0) + 1
-        worth = scaler.worth(self._demand(needs), here, most, now)
-        best = scaler.best(worth, here, least)
-        compared = worth.compare(here, best if workers is None else workers)
+        value = scaler.value(self._demand(needs), here, most, now)
+        best = scaler.best(value, here, least)
+        compared = value.compare(here, best if workers is None else workers)
         return {
             "workers": here,
             "target": best,
@@ -291,5 +291,5 @@ class ByWorth:
             "price": terms.price,
             "jobs": len(needs),
             **compared,
-            "text": in_words(worth, here, best, workers, terms),
+            "text": in_words(value, here, best, workers, terms),
         }

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.jobs.ends import HITS
-from dask_slaq.core.memory import Kind, PastRun, thinned
 from dask_slaq.core.owners.reservations import Reservation
 from dask_slaq.core.owners.usage import COLUMNS, DAY, EARLIER, OTHERS, OUTCOMES, Usage, UsageKey
+from dask_slaq.core.run_history import Kind, PastRun, thinned
 
 #: Columns of the table of runs, in the order of `row_of`.
 RUN_COLUMNS = (

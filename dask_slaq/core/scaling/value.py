@@ -28,15 +28,15 @@ INSTANT, NONE = 1e-9, 1e-9
 
 @dataclass(frozen=True)
 class Demand:
-    """`work` (n_jobs,) of jobs in core-seconds, their `width`, `weight`, and an hour's `worth`."""
+    """`work` (n_jobs,) of jobs in core-seconds, their `width`, `weight`, and an hour's `value`."""
 
     work: FloatArray
     width: FloatArray
     weight: FloatArray
-    worth: FloatArray
+    value: FloatArray
 
     def __post_init__(self) -> None:
-        for name in ("work", "width", "weight", "worth"):
+        for name in ("work", "width", "weight", "value"):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=float))
 
     @property
@@ -47,10 +47,10 @@ class Demand:
     def waiting(self) -> Demand:
         """Return the demand without jobs that have nothing to run."""
         some = (self.work > INSTANT) & (self.width > 0)
-        return Demand(self.work[some], self.width[some], self.weight[some], self.worth[some])
+        return Demand(self.work[some], self.width[some], self.weight[some], self.value[some])
 
 
-class Worth:
+class Value:
     """Costs of 0, 1, 2, ... workers for some demand: ``end`` of the jobs, and ``paid`` seconds.
 
     `arrive` (n_workers,) is the seconds until each worker computes, increasing, and `stays` those
@@ -114,7 +114,7 @@ class Worth:
     @cached_property
     def time(self) -> FloatArray:
         """What jobs lose by their time with each number of workers; inf if they never end."""
-        rate = self.demand.worth / 3600.0
+        rate = self.demand.value / 3600.0
         return (rate * self.end).sum(axis=1)
 
     @cached_property
@@ -127,8 +127,8 @@ class Worth:
         share = _Fill(demand.weight, demand.width)(alive, (self.threads * count).astype(np.float64))
         before, after = share[:-1], share[1:]
         part = np.divide(after - before, after, out=np.zeros_like(after), where=after > NONE)
-        worth = demand.worth / 3600.0 / self.price * part
-        return np.maximum(worth, 0.0).sum(axis=1)
+        value = demand.value / 3600.0 / self.price * part
+        return np.maximum(value, 0.0).sum(axis=1)
 
     def best(self, least: int = 0, most: int | None = None) -> int:
         """Return the fewest workers from `least` to `most` at which time and money cost least."""
@@ -142,13 +142,13 @@ class Worth:
         """Return what is gained by `more` workers instead of `fewer`, in seconds and prices."""
         with np.errstate(invalid="ignore"):
             sooner = np.nan_to_num(self.end[fewer] - self.end[more], nan=0.0, posinf=np.inf)
-            worth = self.time[fewer] - self.time[more]
+            value = self.time[fewer] - self.time[more]
         last = self.end[fewer].max(initial=0.0) - self.end[more].max(initial=0.0)
         return {
             "seconds": float(sooner.sum()),
             "jobs": int((np.abs(sooner) >= 0.5).sum()),
             "last": 0.0 if math.isnan(last) else float(last),
-            "worth": 0.0 if math.isnan(worth) else float(worth),
+            "worth": 0.0 if math.isnan(value) else float(value),
             "cost": float(self.money[more] - self.money[fewer]),
         }
 
@@ -209,24 +209,24 @@ def work_left(
     return left, np.where(column["paused"][rows], 0.0, width)
 
 
-def in_words(worth: Worth, here: int, best: int, asked: int | None, terms: ScalingTerms) -> str:
+def in_words(value: Value, here: int, best: int, asked: int | None, terms: ScalingTerms) -> str:
     """Return why `best` workers pay, or what `asked` ones would change; `here` are there now."""
-    if not worth.demand.work.size:
+    if not value.demand.work.size:
         reason = f"no work waits: {_count(best, 'worker')}"
         if best:
             reason += ", the minimum" if best == terms.minimum else ", for the data in memory"
         return reason
     if asked is not None and asked != here:
-        change = _change(worth.compare(here, asked), terms)
+        change = _change(value.compare(here, asked), terms)
         return f"{_count(asked, 'worker')} instead of {here}: {change}"
     least = " at least" if best == terms.minimum else ""
     if best >= terms.maximum:
-        return f"{_count(best, 'worker')}: no more are allowed; {_one_more(worth, best, terms)}"
-    return f"{_count(best, 'worker')}{least}: {_one_more(worth, best, terms)}"
+        return f"{_count(best, 'worker')}: no more are allowed; {_one_more(value, best, terms)}"
+    return f"{_count(best, 'worker')}{least}: {_one_more(value, best, terms)}"
 
 
-def _one_more(worth: Worth, best: int, terms: ScalingTerms) -> str:
-    found = worth.compare(best, best + 1)
+def _one_more(value: Value, best: int, terms: ScalingTerms) -> str:
+    found = value.compare(best, best + 1)
     if found["jobs"] == 0 or not math.isfinite(found["seconds"]):
         return "another one would save no time"
     saved = f"another one would save {duration(found['seconds'])} of {_count(found['jobs'], 'job')}"

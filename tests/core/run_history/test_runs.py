@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.memory import (
+from dask_slaq.core.run_history import (
     N_BINS,
     Kind,
     PastRun,
@@ -20,7 +20,7 @@ from dask_slaq.core.memory import (
     read_kind,
     runs,
 )
-from dask_slaq.core.memory.curves import EDGES
+from dask_slaq.core.run_history.curves import EDGES
 
 FEATURES = st.dictionaries(st.sampled_from("abc"), st.floats(-9, 9), max_size=3)
 kinds = FEATURES.map(lambda found: Kind("k", tuple(sorted(found.items()))))
