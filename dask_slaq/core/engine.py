@@ -280,6 +280,9 @@ class Engine:
         """
         row, given = self.jobs.row(job), {k: v for k, v in settings.items() if v is not None}
         checked = check_changes(given, self.jobs[job].settings, CHANGES)
+        set_target = getattr(self.forecaster, "set_target", None)  # optional for a predictor
+        if "target" in checked and set_target is not None:
+            set_target(job, checked["target"])
         for name, value in as_columns(checked).items():
             self.jobs.table.column[name][row] = value
 

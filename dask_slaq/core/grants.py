@@ -112,7 +112,8 @@ class Decision:
 
 #: Arrays by which two grants of a job are compared, alongside their worker sets.
 _COMPARED = (
-    "share", "index", "tokens", "most", "iteration", "loss", "normalized", "predicted", "reports",
+    "share", "index", "tokens", "rate", "most", "iteration", "loss", "normalized", "predicted",
+    "reports",
 )  # fmt: skip
 
 

@@ -529,3 +529,23 @@ def test_a_pause_as_long_as_the_epoch_still_lets_a_new_job_start():
     train(engine, "a", [0.8**k for k in range(6)])
     engine.reallocate(WORKERS, 1.0)
     assert engine.grants["a"].share == pytest.approx(8)
+
+
+def test_a_target_that_is_changed_is_the_asymptote_of_a_short_curve():
+    def gain(first, then=None):
+        engine = Engine("max-total")
+        engine.add_job("a", 0.0, target=first)
+        engine.observe_task("a", 1.0, 4)
+        engine.report("a", 10.0, 1.0)
+        if then is not None:
+            engine.set_job("a", target=then)
+        engine.report("a", 9.0, 2.0)
+        engine.reallocate({"w": 4}, 3.0)
+        return engine.forecaster.forecast(["a"]).reduction.tolist()
+
+    assert gain(8.0, 1.0) == gain(1.0) != gain(8.0)
+    engine = Engine("max-total")
+    engine.add_job("a", 0.0, target=1.0)
+    with pytest.raises(NonFiniteLoss, match="target"):
+        engine.set_job("a", target=1e301, weight=2.0)
+    assert engine.jobs["a"].settings["weight"] == 1.0

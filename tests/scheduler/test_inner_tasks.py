@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from distributed import Nanny, get_client, rejoin, secede, worker_client
+from distributed import Event, Nanny, get_client, rejoin, secede, worker_client
 from driving import Client, in_job, inside, until, with_plugin
 from moving import AtOnce
 
@@ -148,3 +148,26 @@ async def test_the_clients_of_a_workers_process_name_its_tasks(c, s, plugin, a, 
         assert await asyncio.wait_for(c.gather(futures), 60) == [[1, 2, 3], [2, 3, 4]]
         jobs = {str(b.key): b.job for b in inside(plugin).bindings}
         assert set(jobs.values()) == {"of ann"} and len(jobs) >= 5
+
+
+def held(k):
+    Event("inner").wait()
+    return k
+
+
+def holds(k):
+    return get_client().submit(held, k, pure=False).result()
+
+
+@with_plugin([1, 1, 1], owners={"ann": {"max-threads": 1}, "default": {}})
+async def test_a_task_lends_its_thread_again_to_what_is_computed_anew(c, s, plugin, a, b, d):
+    async with slaq.job("of ann", owner="ann", client=c), slaq.job("of bob", owner="bob", client=c):
+        future = in_job(c, "of ann").submit(holds, 1, pure=False)
+        await until(lambda: any(ts.prefix.name == "held" for ts in s.tasks.values()))
+        ts = next(ts for ts in s.tasks.values() if ts.prefix.name == "held")
+        await until(lambda: ts.processing_on)
+        dies = next(w for w in (a, b, d) if w.address == ts.processing_on.address)
+        await dies.close(executor_wait=False)
+        await until(lambda: ts.processing_on and ts.processing_on.address != dies.address)
+        await Event("inner", client=c).set()
+        assert await asyncio.wait_for(c.gather(future), 30) == 1

@@ -52,7 +52,7 @@ async def test_the_log_says_what_an_operator_has_set(tmp_path) -> None:
         async with a_scheduler() as scheduler:
             await setup(scheduler, "--policy", "fair")
     said = "policy fair; epoch 1 s; owners ann, default; limits database 8; operators root@head"
-    assert f"dask_slaq: {said}; memory {tmp_path / 'runs.db'}; locked\n" in log.getvalue()
+    assert f"dask_slaq: {said}; run history {tmp_path / 'runs.db'}; locked\n" in log.getvalue()
 
 
 @gen_test()

@@ -71,8 +71,7 @@ class LossPredictor:
         """Follow `job`, whose target is the asymptote while its curve is too short."""
         if job in self._row:
             raise DuplicateJob(f"job {job!r} is running already; each job needs its own name")
-        if target is not None and not abs(target) <= MAX_LOSS:
-            raise NonFiniteLoss(f"the target of job {job!r} is {target!r}; {ALLOWED}")
+        _check_target(job, target)
         row = self._history.acquire()
         # All tables acquire and release rows together, so a job has the same row in each.
         for table in (self._backtest, self._cache, self._bands):
@@ -82,6 +81,11 @@ class LossPredictor:
         self._asked = None
         if self._past_runs is not None and kind is not None:
             self._cache.expect(row, self._past_runs.add(row, kind))
+
+    def set_target(self, job: str, target: float) -> None:
+        """Change the target of `job`."""
+        _check_target(job, target)
+        self._cache.column["target"][self._find(job)] = target
 
     def remove(self, job: str) -> None:
         """Forget `job`. See `Predictor.remove`."""
@@ -266,6 +270,11 @@ class LossPredictor:
             return self._row[job]
         except KeyError:
             raise UnknownJob(f"job {job!r} is not running") from None
+
+
+def _check_target(job: str, target: float | None) -> None:
+    if target is not None and not abs(target) <= MAX_LOSS:
+        raise NonFiniteLoss(f"the target of job {job!r} is {target!r}; {ALLOWED}")
 
 
 def predictor_named(name: str | None, past_runs: PastRuns | None) -> Predictor:

@@ -159,7 +159,9 @@ class TaskTracker(TaskRecords, ReadyTasks):
                     self._want(each, dep)
         elif start != "memory" and finish != "queued":
             pool.unfinished.discard(ts)
-            if self._submitter or self._wanted or self.gangs.of_task:
+            # One that is released while it is wanted, as its worker died, is computed anew.
+            anew = finish == "released" and bool(ts.who_wants or ts.waiters)
+            if not anew and (self._submitter or self._wanted or self.gangs.of_task):
                 self._is_done(ts)
         if finish == "forgotten":
             self._forget(ts)
@@ -255,7 +257,8 @@ class TaskTracker(TaskRecords, ReadyTasks):
         pool = self.pool_of[ts.key]
         task = Handover(pool, ts, pool.durations.like(ts), worker=ws.address)
         task.workers, task.order = frozenset({ws.address}), (-math.inf, next(self._count))
-        self.control.send(task, "a model goes on")
+        task.why = "a model goes on"
+        self.control.send(task, task.why)
         if ts.processing_on is not ws:
             return False
         self.migrating.pop(ts.key, None)
@@ -280,7 +283,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
                 self._not_ready(pool, ts)
             self._record(pool, ts)
             self.rounds.look_at.add(ws.address)
-            self._bind(pool, ts.key, ws, "sent by Dask", "passed")
+            self._bind(pool, ts.key, ws, "sent by Dask" if task is None else task.why, "passed")
             return
         self._order.sent(task)
         self.sent.put(task, ws)
@@ -327,10 +330,10 @@ class TaskTracker(TaskRecords, ReadyTasks):
             self._inner.pop(ts, None)
         if pool.holds:
             pool.holds.pop(ts, None)
+        pool.ended, pool.used = pool.ended + (computed is not None), pool.used + seconds
         if sent is not None and sent.expected == math.inf:
             seconds -= sent.ahead  # a member of a gang was charged while it ran
         self.charge(pool.name, seconds, at_once)
-        pool.ended, pool.used = pool.ended + (computed is not None), pool.used + seconds
         if ts in control.sent:
             control.restore(ts)
         if control.excused:
@@ -380,7 +383,9 @@ class TaskTracker(TaskRecords, ReadyTasks):
         for ts in self.gangs.running():
             pool = self.pool_of.get(ts.key)
             sent = pool.running.get(ts) if pool is not None else None
-            if pool is not None and sent is not None and sent.start is not None:
+            if sent is None or sent.expected < math.inf:
+                continue  # it was let go, and is charged when it ends
+            if pool is not None and sent.start is not None:
                 seconds = (now - sent.start) * sent.threads - sent.ahead
                 sent.ahead += seconds
                 pool.charge(seconds, sent)
@@ -394,7 +399,8 @@ class TaskTracker(TaskRecords, ReadyTasks):
         if ts.key in self.charged_until:
             since = self.charged_until[ts.key]
             return 0.0 if since is None else max(time() - since, 0.0)
-        if ts.key in self.pool_of and ts in self.gangs.of_task:
+        pool = self.pool_of.get(ts.key) if ts in self.gangs.of_task else None
+        if pool is not None and (sent := pool.running.get(ts)) and sent.expected == math.inf:
             return 0.0  # gangs are charged while they run
         return seconds
 

@@ -142,8 +142,9 @@ class Follower:
         self._take_turn(search, trial, ts, what)
         pool.waiting = search.trials.waiting
         if trial.odd:
-            logger.error("model %s: %s", trial.key, trial.odd)
-            assert not self._scheduler.validate, trial.odd
+            odd, trial.odd = trial.odd, ""
+            logger.error("model %s: %s", trial.key, odd)
+            assert not self._scheduler.validate, odd
         # Within its turn a trial goes on anyway, and is not forecast.
         if what is TrialEvent.KEEPS and trial.in_turn:
             return
