@@ -461,9 +461,9 @@ class Engine:
         self._ends = advance_fair_clock(self.jobs, epoch, weight, room, total, promise, **limits)
 
     def _in_waves(self, share: FloatArray, snapshot: Snapshot, speeds: Speeds) -> FloatArray:
-        """Return the shares without threads between two wave counts, which do not speed up a job.
+        """Round shares down to the fewest threads with as many waves per iteration; lend the rest.
 
-        They are lent, except for the job's floor.
+        A job keeps its floor.
         """
         if self.in_force("runtime") == "linear":
             return share

@@ -228,7 +228,7 @@ async def held_beside(c, plugin):
 OPENING = "engine.add_job goals.begin epochs.begin pools.add"
 CLOSING = (
     "searches.end_model searches.end jobs.remember task_pools.ended jobs.forget pools.remove "
-    "pools.tracker.disown goals.end jobs.admit memory.runs.add"
+    "pools.tracker.disown goals.end jobs.admit run_history.runs.add"
 )
 
 

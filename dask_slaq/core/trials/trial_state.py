@@ -12,7 +12,7 @@ class TrialState(str, Enum):
     BLOCKED = "blocked"  # trains, but may need a lock that a waiting one holds: others may train
     STALLED = "stalled"  # the same for long
     WAITS = "waiting"  # in its report, without a thread
-    LEFT = "left"  # computes, but gave up its thread by itself, as in Dask's `worker_client`
+    LEFT = "left"  # computes without a thread of the pool, as in Dask's `worker_client`
     MIGRATING = "migrating"  # on no worker
     SENT = "sent"  # on its way to a worker
     ENDED = "ended"
@@ -21,7 +21,7 @@ class TrialState(str, Enum):
         self.blocked = word in ("blocked", "stalled")
         self.trains = self.blocked or word == "training"
         self.migrates = word in ("migrating", "sent")
-        self.stays = word in ("waiting", "left")  # on its worker, and waits
+        self.stays = word in ("waiting", "left")  # on its worker, without a thread of the pool
         self.waits = self.stays or word == "migrating"
         self.ended = word == "ended"
 
@@ -30,11 +30,11 @@ class TrialEvent(str, Enum):
     """What the message of a trial says."""
 
     REPORTS = "reports"
-    WAITS = "waits"  # in its report
-    GOES = "goes"  # on after it waited
-    LEFT = "left"  # its thread by itself, and computes
-    KEEPS = "keeps"  # a state, and does what it did
-    PRUNED = "pruned"  # and ends, as if it was stopped
+    WAITS = "waits"  # it waits in its report
+    GOES = "goes"  # it goes on, after it waited
+    LEFT = "left"  # it gave up its thread, and computes
+    KEEPS = "keeps"  # it has kept a state, and does what it did
+    PRUNED = "pruned"  # it ends without hope; `STOPPED`, with its search
     STOPPED = "stopped"
 
 

@@ -58,7 +58,7 @@ class WorkerQuota:
     takes_new: bool = True  # tasks that are on no worker may begin there
     used: int = 0  # threads that the search uses there
     wants: int = 0  # threads that it could use there
-    keeps: int = 0  # threads that it gives to nobody: a model would begin there without room
+    kept_idle: int = 0  # threads left idle: memory has no room for another model
     guests: int = 0  # trials that were sent there to go on, and have not reported
     leaves: bool = False  # trials that may leave do, instead of waiting there
     closing: bool = False  # all that may leave do, and none comes
@@ -259,7 +259,8 @@ def moves(
             others = [w for w in others if w in destinations.allowed[trial.key]]
         here = destinations.at(trial.key)
         if trials.is_dear(trial, destinations.bandwidth):
-            others = [w for w in others if w in here] or others * trial.state.migrates
+            near = [w for w in others if w in here]
+            others = others if trial.state.migrates and not near else near
         target = max(
             (w for w in others if free[w] > 0), key=lambda w: (w in here, free[w], w), default=None
         )

@@ -78,7 +78,7 @@ class Pool(JobQueue):
         seconds = len(self.unfinished) * self.used / self.ended
         return max(seconds, self.gaps.spell) if self.is_open else seconds
 
-    def way_of(self, ts: TaskState, direct: bool) -> Handover:
+    def handover_of(self, ts: TaskState, direct: bool) -> Handover:
         """Return the way of a ready task, which waits; Dask decides where, if it is `direct`."""
         nbytes = input_bytes(ts)
         like = self.durations.like(ts, nbytes)

@@ -40,17 +40,17 @@ class ReadyTasks(ABC):
 
     @abstractmethod
     def asked(self, ts: TaskState) -> Handover | bool:
-        """Return the way of a ready task that is to wait in the queue; else whether it waits."""
+        """Return the `Handover` of a ready task to queue it, True to hold it, False for Dask."""
 
     @abstractmethod
     def is_held(self, ts: TaskState) -> bool:
         """Return whether a ready task waits in ``no-worker``."""
 
     @abstractmethod
-    def flow(
+    def send_at_once(
         self, task: Handover, plain: Callable[[TaskState], WorkerState | None]
     ) -> WorkerState | None:
-        """Return the worker of a task that is sent at once, as `plain` chooses it; else None."""
+        """Return the worker of a task that bypasses the queue, as `plain` chooses it; else None."""
 
     @abstractmethod
     def came(self, task: Handover) -> None:
@@ -61,8 +61,8 @@ class ReadyTasks(ABC):
         """Follow a task that leaves the queue, sent or not."""
 
     @abstractmethod
-    def begins(self, task: Handover) -> None:
-        """Follow a task that was to be sent, which Dask takes."""
+    def prepare(self, task: Handover) -> None:
+        """Restrict a task and set its priority: Dask takes it now."""
 
     @abstractmethod
     def slots_opened(self) -> None:
@@ -144,9 +144,9 @@ class SchedulerPatch:
         return self.tasks.is_held(ts)
 
     @guarded_as(always=True, otherwise=lambda self, task, plain: plain(task.ts))
-    def flow(self, task: Handover, plain: Callable[[TaskState], Any]) -> WorkerState | None:
+    def send_at_once(self, task: Handover, plain: Callable[[TaskState], Any]) -> WorkerState | None:
         """Return the worker of a task that is sent at once, though others like it are held."""
-        return self.tasks.flow(task, plain)
+        return self.tasks.send_at_once(task, plain)
 
     # What is asked, instead of what is plain
 
@@ -172,7 +172,7 @@ class SchedulerPatch:
             return self._begin(task)
         if task.direct or not task.ts.dependencies:
             return None
-        found = self.flow(task, self._scheduler.decide_worker_non_rootish)
+        found = self.send_at_once(task, self._scheduler.decide_worker_non_rootish)
         if found is not None:
             self.queue.asked = None
         return found
@@ -181,13 +181,15 @@ class SchedulerPatch:
         self, plain: Callable[[TaskState], WorkerState | None], ts: TaskState
     ) -> WorkerState | None:
         task = self.queue.asked
-        if task is not None and task.ts is ts:  # Dask sends it; if not, `flow` asks, as Dask would
+        if (
+            task is not None and task.ts is ts
+        ):  # Dask sends it; if not, `send_at_once` asks, as Dask would
             return self._begin(task) if task.way is Way.GOES else plain(ts)
         return None if self.is_held(ts) else plain(ts)
 
     def _begin(self, task: Handover) -> WorkerState:
         self.queue.asked = None
-        self.tasks.begins(task)
+        self.tasks.prepare(task)
         return self._scheduler.workers[task.worker]
 
     def _stimulus_queue_slots_maybe_opened(

@@ -59,7 +59,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         return self.in_pool(ts) or (bool(self.limits.most) and self.limits.is_held(ts))
 
     def asked(self, ts: TaskState) -> Handover | bool:
-        """Return the way of a ready task that is to wait in the queue; else whether it waits.
+        """Return the `Handover` of a ready task to queue it, True to hold it, False for Dask.
 
         If no worker could run it, Dask is to see that, and waits in ``no-worker``. There also waits
         what has a label with a limit, or moves between workers.
@@ -71,10 +71,10 @@ class TaskTracker(TaskRecords, ReadyTasks):
             possible = ts._queueable
             if ts.worker_restrictions or ts.resource_restrictions or ts.host_restrictions:
                 possible = possible and bool(self.scheduler.valid_workers(ts))
-            return pool.way_of(ts, direct) if possible else True
+            return pool.handover_of(ts, direct) if possible else True
         return bool(self.limits.most) and self.limits.label_of(ts) is not None
 
-    def flow(
+    def send_at_once(
         self, task: Handover, plain: Callable[[TaskState], WorkerState | None]
     ) -> WorkerState | None:
         """Return the worker that `plain` chooses for a short task with inputs; None to hold it.
@@ -117,8 +117,8 @@ class TaskTracker(TaskRecords, ReadyTasks):
         if (pool := self.pool_of.get(task.ts.key)) is not None:
             self._not_ready(pool, task.ts)
 
-    def begins(self, task: Handover) -> None:
-        """Follow a task that was to be sent, which Dask takes."""
+    def prepare(self, task: Handover) -> None:
+        """Restrict a task and set its priority: Dask takes it now."""
         self.control.begin(task)
 
     def slots_opened(self) -> None:
@@ -149,7 +149,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
             self._started(pool, ts)
         elif finish == "no-worker":
             if key not in self.migrating and self.in_pool(ts):
-                task = pool.way_of(ts, is_direct(ts))
+                task = pool.handover_of(ts, is_direct(ts))
                 task.rootish = self._patch.is_rootish(ts)
                 self._ready(task)
         elif finish == "waiting":
@@ -214,10 +214,10 @@ class TaskTracker(TaskRecords, ReadyTasks):
             each.pop(ts)
 
     def _is_back(self, pool: Pool) -> None:
-        """Record that a pool has tasks again, and limit the service that it is owed.
+        """Record that a pool has tasks again, and cap its credit of service.
 
-        It keeps what it lacked when it left, less its share of the time since, but is not owed what
-        it left to others.
+        It keeps what it lacked when it went idle, less its share of the idle time, but no less than
+        `SLACK` seconds of its share.
         """
         gaps = pool.gaps
         away = monotonic() - gaps.left_at
@@ -325,7 +325,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
             seconds *= sent.threads if sent is not None else 1.0
         self.ended += 1
         self.took += seconds
-        self._left(pool, ts, seconds - charged)
+        self._free_thread(pool, ts, seconds - charged)
         if self._inner:
             self._inner.pop(ts, None)
         if pool.holds:
@@ -339,8 +339,8 @@ class TaskTracker(TaskRecords, ReadyTasks):
         if control.excused:
             control.blame(ts)
 
-    def _left(self, pool: Pool, ts: TaskState, seconds: float) -> None:
-        """Free the thread of a task, and charge `seconds` instead of what was expected."""
+    def _free_thread(self, pool: Pool, ts: TaskState, seconds: float) -> None:
+        """Free the thread of a task, and charge its `seconds` instead of the expected ones."""
         sent = pool.running.get(ts)
         if sent is not None:
             self._leave(sent)
@@ -418,7 +418,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
             if sent is not None and sent.start is not None and key not in self.charged_until:
                 used = monotonic() - sent.start
             self.seceded_at[key] = time(), used
-            self._left(pool, ts, used)
+            self._free_thread(pool, ts, used)
             self._lend(ts)
         self._freed(ts.processing_on.address if ts is not None and ts.processing_on else None)
 
@@ -442,7 +442,7 @@ class TaskTracker(TaskRecords, ReadyTasks):
         (self.control.excuse if idle else self.control.blame)(ts)
         pool, ws = self.pool_of.get(ts.key), ts.processing_on
         if pool is not None and ws is not None and self.control.rest(ts):
-            self._left(pool, ts, 0.0)
+            self._free_thread(pool, ts, 0.0)
             self._lend(ts)
             self._freed(ws.address)
 

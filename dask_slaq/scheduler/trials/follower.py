@@ -82,7 +82,7 @@ class Follower:
         self._ask, self._defer, self._is_freed = choices.ask, choices.defer, choices.is_freed
 
     def _search_of(self, key: Any) -> RunningSearch | None:
-        """Return the search of a model, for which another pool may pay that waits for it."""
+        """Return the search that submitted a task, even if a job that waits for it adopted it."""
         pool = self._tracker.pool_of.get(key)
         search = None if pool is None else self._running.get(pool.name)
         if search is None and pool is not None:

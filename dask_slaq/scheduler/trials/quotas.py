@@ -264,9 +264,9 @@ class Quotas:
         if quota.leaves:
             quota.admits = MANY
         if not search.pool.paused:
-            quota.keeps = 0 if quota.admits else min(trains, ws.nthreads)
+            quota.kept_idle = 0 if quota.admits else min(trains, ws.nthreads)
             others = max(load(ws) - quota.used - quota.blocked, 0)
-            quota.threads = max(ws.nthreads - others, quota.keeps)
+            quota.threads = max(ws.nthreads - others, quota.kept_idle)
         return quota
 
     def _reachable(self, search: RunningSearch) -> set[str]:
@@ -304,7 +304,7 @@ class Quotas:
             over, quota = total - due, quotas[address]
             if over <= 0:
                 break
-            least = max(quota.keeps, getattr(quota, spared))
+            least = max(quota.kept_idle, getattr(quota, spared))
             cut = max(min(over, quota.threads - least), 0)
             quota.threads -= cut
             total -= cut
