@@ -24,7 +24,7 @@ FITS = (
     " --policies none,first-to-target,slaq2017"
 )
 T90, *REST = "t90_mean_s", "over_none/completion_mean_s", "worst", "over_none/makespan_s"
-DEMO = "10x dask slaq demo --seed {}"
+DEMO = "5x dask slaq demo --seed {}"
 BEST, FIVE, ALL = (f".*/ways/search/{k}_s : .*/ways/plain/{k}_s" for k in ("best", "top5", "all"))
 GRIDS = "benchmarks.search_policies --policies plain,search,prune,asha --orders 5"
 MISLEAD = (
@@ -56,7 +56,7 @@ FIGURES: tuple[tuple[str, str, list[str]], ...] = (
     (FITS, "| `slaq2017`, the paper's scheduler | # | # | # | # | # |", fits("slaq2017")),
     (
         "dask slaq demo --fits",
-        "--fits` on two cores: # of",
+        "--fits`: # of",
         [f"first-to-target/{T90} : none/{T90}"],
     ),
     (DEMO, "the best five of 32 models are ready # times sooner", [f"1/@{FIVE}"]),
