@@ -81,7 +81,7 @@ FIGURES: tuple[tuple[str, str, list[str]], ...] = (
         "or # % with 24 models",
         ["%@.*/prune/lost"],
     ),
-    (MIXTURES, "trainings take # of", ["notebook/first-to-target/kinds/notebook"]),
+    (MIXTURES, "queries take # of", ["notebook/first-to-target/kinds/notebook"]),
     (MIXTURES, "urgent tasks #", ["urgent/first-to-target/kinds/urgent"]),
     (SETS, "at # to # of the makespan", [f"min@{STRICT}", f"max@{STRICT}"]),
     (f"2x {BOOSTING} --way plain", "# and # ended", ["min@.*/ended", "max@.*/ended"]),

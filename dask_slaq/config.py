@@ -311,6 +311,8 @@ def convert(key: str, value: Any) -> Any:
 def _unknown(key: str) -> str:
     """Return what is wrong with a key that does not exist, and the nearest ones that do."""
     names = [name.replace("_", "-") for name in ROWS]
+    if key in names:
+        return f"slaq.{key} is written {key.replace('-', '_')} as an argument"
     near = " or ".join(f"slaq.{name}" for name in difflib.get_close_matches(key, names, n=2))
     hint = f": did you mean {near}?" if near else ";"
     return f"slaq.{_cut(key, str)} is not a setting{hint} allowed are: {', '.join(names)}"

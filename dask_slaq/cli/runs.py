@@ -44,7 +44,7 @@ def runs(
     path, age = _given_or_configured(file), _seconds("older-than", older_than, "30d or 12h")
     before = None if age is None else time() - age
     if path is None:
-        raise click.UsageError("no store given: pass FILE, or set slaq.run-history")
+        raise click.UsageError("no file given: pass FILE, or set slaq.run-history")
     if prune:
         if kind is None and before is None:
             raise click.UsageError("--prune needs --kind or --older-than")
@@ -66,7 +66,7 @@ def runs(
 
 
 def file_to_read(file: str | None, where: Where) -> str | None:
-    """Return the store to read; None to ask a scheduler. Raises `click.UsageError`."""
+    """Return the file to read; None to ask a scheduler. Raises `click.UsageError`."""
     asked = where.address or where.scheduler_file
     if file and asked:
         raise click.UsageError("give FILE or a scheduler, not both")

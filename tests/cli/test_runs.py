@@ -75,7 +75,7 @@ def test_it_prunes(file):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ((), 2, "no store given"),
+        ((), 2, "no file given"),
         (("/no/such",), 1, "cannot use '/no/such' as a store of runs: there is no such file"),
         (("FILE", "--prune"), 2, "--prune needs --kind or --older-than"),
         (("FILE", "--prune", "--older-than", "soon"), 2, "a time such as 30d or 12h, not 'soon'"),

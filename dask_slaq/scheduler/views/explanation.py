@@ -50,7 +50,7 @@ def explain(
         position=places.get(name),
         next_slot=next_slot if math.isfinite(next_slot) else None,
         next_thread=mine,
-        rival=None if best is None else {"job": best, "next_thread": gains[best]},
+        competing=None if best is None else {"job": best, "next_thread": gains[best]},
         jobs=len(pools),
     )
     found["yields"] = _yields(jobs, found["owner"])
@@ -122,9 +122,9 @@ def _text(found: dict[str, Any]) -> str:
     if found["next_thread"] is not None:
         gain = f"{found['next_thread']:.2g}"
         line = f"another thread would gain {gain} of its predicted range in an epoch"
-        if found["rival"] is not None:
-            rival = found["rival"]
-            line += f"; its best other use, for {rival['job']}, by {rival['next_thread']:.2g}"
+        if found["competing"] is not None:
+            other = found["competing"]
+            line += f"; its best other use, for {other['job']}, by {other['next_thread']:.2g}"
         sentences.append(line)
     if found["like_runs"]:
         runs = "1 like run" if found["like_runs"] == 1 else f"{found['like_runs']} like runs"
