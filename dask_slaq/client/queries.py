@@ -73,7 +73,7 @@ def explain(job: str, client: Client | None = None) -> dict[str, Any]:
         ``text`` is for people. The rest is the job's `status` and ``policy``, ``epoch``,
         ``would_change`` (what would give it more threads, as sentences), and, or None if unknown:
         ``next_slot`` (seconds until a thread is free), ``next_thread`` (predicted fall of the
-        normalized loss in an epoch by one more thread), ``competing`` (``job`` and ``next_thread`` of
+        normalized loss in an epoch by one more thread), ``competing`` (``job``, ``next_thread``: of
         the best use of another thread), ``yields`` (how its owner's weight counts because of what
         it used lately), ``last_sent`` (why its newest running task went to its worker).
 
