@@ -150,7 +150,7 @@ async def whatever_dask_calls(c, s, futures):
 #: What is called only where there are jobs.
 NOT_WITHOUT_JOBS = {
     *("run_once", "reallocate", "changed", "ask", "is_held", "_take"),
-    *("_limit", "_keep_waiting", "_keep_open", "flow"),
+    *("_limit", "_keep_waiting", "_keep_open", "send_at_once"),
 }
 
 
