@@ -65,6 +65,8 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
             self.task_pools.own(client, tasks, keys, received_at(stimulus_id), **about)
             if self.searches.running:
                 self.searches.submitted(client, tasks)
+                if sender is not None and sender.submitter is not None:
+                    self.searches.follower.submits(sender.submitter)
 
     def _submits_outside(self, client: str, received: float) -> bool:
         """Tell a client that it submits tasks outside of its open block. Returns if it has one.

@@ -64,6 +64,11 @@ class TrialAgents:
                 since = now
             self._sent[worker] = some, since
 
+    def look(self, worker: str) -> None:
+        """Send a worker its turns again: it looks whether a model has left its thread."""
+        if worker in self._sent:
+            self.send(worker, self._sent[worker][0])
+
     def peer_of(self, worker: str) -> str:
         """Return the worker that takes replicas of the states of another one; empty if none is."""
         others = sorted(ws.address for ws in self._scheduler.running if ws.address != worker)

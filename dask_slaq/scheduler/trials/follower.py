@@ -295,6 +295,15 @@ class Follower:
             search.pool.waiting = search.trials.waiting
             self._promise(search, trial.worker)
 
+    def submits(self, key: Any) -> None:
+        """Look whether a model that submits tasks left its thread: Dask tells it only once."""
+        search = None
+        with suppress(TypeError):  # what a client names may be no key
+            search = self._search_of(key)
+        trial = None if search is None else search.trials.alive.get(key)
+        if trial is not None and trial.state.trains:
+            self._agents.look(trial.worker)
+
     def claim(self, name: str, ts: TaskState) -> None:
         """Follow a task of an earlier block of this name; it may be on a worker already."""
         if (search := self._running.get(name)) is None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import time
 import weakref
 from contextlib import suppress
@@ -29,6 +30,7 @@ from moving import descend
 
 import dask_slaq as slaq
 from dask_slaq.core.trials import SearchSettings, Trials, TrialState, Turns
+from dask_slaq.scheduler.trials import agents
 from dask_slaq.scheduler.trials.running import IN_FLIGHT, PromisedThreads
 from dask_slaq.worker.trial_agent import agent_of
 from dask_slaq.worker.trial_slot import SlotState
@@ -284,3 +286,20 @@ async def test_dask_does_not_take_what_waited_and_failed_for_long(c, s, plugin, 
     longest = max(row["computed"] for row in rows)
     waited = max(row["waited"] for row in rows)
     assert s.task_prefixes["fail_slowly"].max_exec_time < longest + waited / 2
+
+
+def train_with_clients(number):
+    for step in range(4):
+        with worker_client() as client:
+            client.submit(abs, -step, pure=False).result()
+        slaq.report(1 / (step + 1))
+    return number
+
+
+@with_plugin([1])
+async def test_a_thread_that_a_model_leaves_again_is_free_at_once(c, s, plugin, a, monkeypatch):
+    """Dask tells that a task has seceded only the first time."""
+    monkeypatch.setattr(agents, "REPEAT", math.inf)
+    async with slaq.search("grid", client=c):
+        future = c.submit(train_with_clients, 1, pure=False)
+        assert await asyncio.wait_for(c.gather(future), STUCK) == 1
