@@ -49,7 +49,7 @@ class Trial(TypedDict):
     #: Plain arguments of the call, or parameters of Optuna's trial; of a model that has not
     #: reported, only what `Search.map` knows.
     params: dict[str, Any]
-    #: ``ready``, ``training``, ``waiting`` in a report, ``migrating``, ``stalled``,
+    #: ``pending``, ``training``, ``waiting`` in a report, ``migrating``, ``stalled``,
     #: ``done``, ``pruned``, ``stopped``, ``failed`` or ``retried``; the error with which it failed.
     state: str
     error: str

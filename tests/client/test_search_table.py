@@ -202,7 +202,7 @@ async def test_what_is_printed_of_a_search_and_of_the_plugin(c, s, plugin, a):
         futures = search.map(train, GRID[:2])
         await until(lambda: len(s.tasks) == 3)
         await search.trials()
-        assert repr(search) == "<Search 'grid': 0 of 3 done, 3 ready>"
+        assert repr(search) == "<Search 'grid': 0 of 3 done, 3 pending>"
         await Event("go").set()
         await wait([*futures, blocked])
     assert repr(slaq.SlaqPlugin(policy="max-total")) == "<SlaqPlugin max-total, 0 jobs>"

@@ -74,7 +74,7 @@ def test_columns_are_bounded_whatever_the_models_are(n):
             "key": f"m-{i}",
             "params": {"lr": 10.0 ** -(i % 4), "act": "ab"[i % 2], "odd": math.inf, "i": i},
             "state": states[i % len(states)],
-            "iteration": 500 * (states[i % len(states)] != "ready"),
+            "iteration": 500 * (states[i % len(states)] != "pending"),
             "loss": math.nan if i % 7 == 3 else 1.0 / (i + 1),
             "predicted": 0.5 if i % 3 else math.nan,
             "computed": 1.0,

@@ -28,7 +28,7 @@ UNRANKED = 0.5, 0
 
 #: Color of models by their state, in the order in which they are drawn: the last ones on top.
 STATE_COLORS = {
-    "ready": "#dddddd",
+    "pending": "#dddddd",
     "pruned": "#d9b3b3",
     "stopped": "#999999",
     "failed": "#d62728",

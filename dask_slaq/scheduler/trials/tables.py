@@ -54,7 +54,7 @@ class Tables:
                 tasks = search.pool.unfinished - search.pool.inner
                 rest = [ts.key for ts in tasks if ts.key not in seen]
                 known = known if curves else _without_curves(known)
-                about = {"state": "ready", "error": search.lacking}
+                about = {"state": "pending", "error": search.lacking}
                 return known + [{**row_of(Trial(key, "", "")), **about} for key in rest]
         found = self._ended.get(run)
         for row in found:
