@@ -26,7 +26,7 @@ def test_it_says_how_many_workers_pay_and_what_others_would_change(on_scheduler,
         return result.output.strip()
 
     text = run("--workers")
-    assert text.startswith("1 worker: another one would save ")
+    assert text.startswith("1 worker pays now: another one would save ")
     assert text.endswith(" worker-hours")  # the scheduler has no price
     text = "4 workers instead of 0: all would end at last, for 0.10 worker-hours more"
     assert run("--workers", "4") == text

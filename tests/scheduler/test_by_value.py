@@ -68,7 +68,7 @@ async def test_long_work_asks_for_workers_as_many_as_it_can_use(c, s, plugin, a)
         assert s.adaptive_target() == 8
         found = await slaq.whatif(client=c)
         assert found["target"] == 8
-        assert found["text"].startswith("8 workers: no more are allowed; another one would save")
+        assert found["text"].startswith("8 workers pay now, and no more are allowed: another")
         found = await slaq.whatif(4, client=c)
         assert found["last"] > 600 and found["jobs"] == 2
         assert found["text"].startswith("4 workers instead of 1: all ends ")

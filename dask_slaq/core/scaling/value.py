@@ -219,10 +219,12 @@ def in_words(value: Value, here: int, best: int, asked: int | None, terms: Scali
     if asked is not None and asked != here:
         change = _change(value.compare(here, asked), terms)
         return f"{_count(asked, 'worker')} instead of {here}: {change}"
-    least = " at least" if best == terms.minimum else ""
+    pay = f"{_count(best, 'worker')} {'pays' if best == 1 else 'pay'} now"
     if best >= terms.maximum:
-        return f"{_count(best, 'worker')}: no more are allowed; {_one_more(value, best, terms)}"
-    return f"{_count(best, 'worker')}{least}: {_one_more(value, best, terms)}"
+        pay = f"{pay}, and no more are allowed"
+    elif best == terms.minimum:
+        pay = f"{_count(best, 'worker')}, the minimum"
+    return f"{pay}: {_one_more(value, best, terms)}"
 
 
 def _one_more(value: Value, best: int, terms: ScalingTerms) -> str:
@@ -230,7 +232,8 @@ def _one_more(value: Value, best: int, terms: ScalingTerms) -> str:
     if found["jobs"] == 0 or not math.isfinite(found["seconds"]):
         return "another one would save no time"
     saved = f"another one would save {duration(found['seconds'])} of {_count(found['jobs'], 'job')}"
-    return f"{saved}, worth {_money(found['worth'])}, and costs {_money(found['cost'], terms)}"
+    worth, cost = (_money(found[key], terms) for key in ("worth", "cost"))
+    return f"{saved}, worth {worth}, and costs {cost}"
 
 
 def _change(found: dict[str, Any], terms: ScalingTerms) -> str:
@@ -253,6 +256,6 @@ def _count(count: int, what: str) -> str:
     return f"{count} {what}" + "s" * (count != 1)
 
 
-def _money(amount: float, terms: ScalingTerms | None = None) -> str:
-    unit = f" {terms.unit}" if terms is not None and terms.unit else ""
+def _money(amount: float, terms: ScalingTerms) -> str:
+    unit = f" {terms.unit}" if terms.unit else ""
     return (f"{amount:.2f}" if abs(amount) >= 0.095 else f"{amount:.2g}") + unit

@@ -219,9 +219,22 @@ def value(jobs, terms=TERMS, price_of_time=1.0):
         (in_words(value(0), 2, 1, None, TERMS), "no work waits: 1 worker, for the data in memory"),
         (
             in_words(value(2), 2, 4, None, TERMS),
-            "4 workers: another one would save 12 min of 2 jobs, worth 0.20, and costs 0.00083",
+            "4 workers pay now: another one would save 12 min of 2 jobs, worth 0.20, and costs 0.00083",
         ),
-        (in_words(value(1), 2, 4, None, TERMS), "4 workers: another one would save no time"),
+        (in_words(value(1), 2, 4, None, TERMS), "4 workers pay now: another one would save no time"),
+        (
+            in_words(value(2, IN_HOURS), 2, 4, None, IN_HOURS),
+            "4 workers pay now: another one would save 12 min of 2 jobs, worth 0.20 worker-hours, "
+            "and costs 0.0083 worker-hours",
+        ),
+        (
+            in_words(value(1), 2, 4, None, ScalingTerms(0.1, minimum=4)),
+            "4 workers, the minimum: another one would save no time",
+        ),
+        (
+            in_words(value(1), 2, 4, None, ScalingTerms(0.1, maximum=4)),
+            "4 workers pay now, and no more are allowed: another one would save no time",
+        ),
         (
             in_words(value(2), 2, 4, 8, TERMS),
             "8 workers instead of 2: all ends 45 min sooner, for 0.005 more",
