@@ -176,7 +176,8 @@ def fits(client: Client, options: Options) -> local.Result:
     plain, runs, machine = "none", [], local.Machine()
     client.register_plugin(Spans())
     ours = slaq.SlaqPlugin().settings.policy
-    for way in (plain, ours, ours, plain):  # so drift of the machine cancels
+    both = (plain, "plain Dask"), (ours, "each fit a job")
+    for way in local.announced((*both, *reversed(both))):  # so drift of the machine cancels
         plugin = slaq.SlaqPlugin()  # a new one remembers no run
         if way != plain:
             client.register_plugin(plugin)

@@ -31,6 +31,8 @@ _STYLES = {"training": "", "waiting": "yellow", "done": "green", "failed": "red"
 
 #: Names of ways that are not shown as they are.
 NAMES = {"none": "plain Dask"}
+#: What the scheduler warns of whenever a demo has done with a plugin.
+EXPECTED = "the plugin was unregistered"
 
 Figures = dict[str, dict[str, Any]]
 
@@ -125,7 +127,8 @@ class Machine:
     def judge(self, verdict: str, figures: Figures, key: str) -> str:
         """Return the `verdict`, or that the runs of each way in `figures` are not comparable."""
         if self.load > LOADED or disagree(figures, key):
-            verdict = "The machine was busy, or the runs disagree: not comparable."
+            verdict = "Not comparable, as the machine was busy, or the runs disagree: run it again "
+            verdict += "when the machine is idle."
         return f"{verdict} Other programs used {self.load:.1f} cores at most."
 
 
@@ -159,7 +162,7 @@ def cluster() -> Iterator[Client]:
     print("Starting two workers ...", flush=True)
     # The scheduler shares this process with the drivers: it must not wait 5 ms for the GIL.
     sys.setswitchinterval(0.0005)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _silent("dask_slaq.scheduler.plugin", EXPECTED):
         warnings.simplefilter("ignore")
         with (
             LocalCluster(
@@ -173,6 +176,21 @@ def cluster() -> Iterator[Client]:
         ):
             client.run(make_room)
             yield client
+
+
+@contextmanager
+def _silent(name: str, text: str) -> Iterator[None]:
+    """Keep records that contain a `text` out of the log with a `name`."""
+
+    def tells(record: logging.LogRecord) -> bool:
+        return text not in record.getMessage()
+
+    log = logging.getLogger(name)
+    log.addFilter(tells)
+    try:
+        yield
+    finally:
+        log.removeFilter(tells)
 
 
 def make_room() -> None:
@@ -200,6 +218,13 @@ def on_each_worker(client: Client, function: Callable[..., Any], *args: Any) -> 
             print(f"... {time() - began:.0f} s so far: this machine is slow or busy", flush=True)
         else:
             return client.gather(tasks)
+
+
+def announced(runs: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield the way of each of `runs`, and print before it which one it is, in words."""
+    for number, (way, words) in enumerate(runs, 1):
+        print(f"\nRun {number} of {len(runs)}: {words}", flush=True)
+        yield way
 
 
 def watch(run: DemoRun, waiting: Callable[[], Collection[str]] = tuple) -> None:

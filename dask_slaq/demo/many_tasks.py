@@ -74,7 +74,7 @@ def jobs(client: Client, options: Options) -> local.Result:
     def fit(training: DemoTraining) -> None:
         train(client, training, rates[training.name], options.steps, copies)
 
-    for policy in options.policies:
+    for policy in local.announced([(each, f"the policy {each}") for each in options.policies]):
         client.register_plugin(slaq.SlaqPlugin(policy=policy))
         before = _bytes_moved(client)
         runs.append(train_all(policy, arrivals, fit))

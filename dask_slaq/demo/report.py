@@ -172,10 +172,18 @@ def _legend(names: Iterable[str], colors: Iterable[str]) -> str:
 
 
 def _panels(runs: Sequence[DemoRun], draw: Callable[[DemoRun], str]) -> str:
-    drawn = (
-        f"<div><h3>{escape(NAMES.get(run.way, run.way))}</h3>{draw(run)}</div>" for run in runs
-    )
-    return f'<div class="row">{"".join(drawn)}</div>'
+    titles = zip(_titles(runs), runs, strict=True)
+    drawn = "".join(f"<div><h3>{escape(title)}</h3>{draw(run)}</div>" for title, run in titles)
+    return f'<div class="row">{drawn}</div>'
+
+
+def _titles(runs: Sequence[DemoRun]) -> list[str]:
+    """Return what to call each of `runs`: by its way, and which one it is if there are two."""
+    ways, titles = [run.way for run in runs], []
+    for number, way in enumerate(ways):
+        turn = ", second" if way in ways[:number] else ", first"
+        titles.append(NAMES.get(way, way) + turn * (ways.count(way) > 1))
+    return titles
 
 
 def _ready(run: DemoRun, stop: float) -> list[tuple[float, float]]:

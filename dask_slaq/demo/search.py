@@ -109,7 +109,8 @@ def search(client: Client, options: Options) -> local.Result:
     copies = options.copies(local.on_each_worker(client, seconds_per_copy, few, 4))
     local.on_each_worker(client, noisy, copies)
     runs, machine = [], local.Machine()
-    for number, way in enumerate(("plain", "search", "search", "plain")):  # drift cancels
+    plain, ours = ("plain", "plain client.map"), ("search", "a search")
+    for number, way in enumerate(local.announced((plain, ours, ours, plain))):  # drift cancels
         plugin = slaq.SlaqPlugin()  # a new one remembers no run
         if way == "search":
             client.register_plugin(plugin)

@@ -1,6 +1,7 @@
 """The demos work from end to end, with few models and little work."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -36,6 +37,10 @@ def test_models_train_both_ways(tmp_path):
     assert ways["plain"]["models"] == ways["search"]["models"]
     assert "Every model ended with the same loss both ways" in said
     assert said.count("6 done") == 4
+    assert re.findall(r"Run (\d) of 4: (.*)", said) == [
+        ("1", "plain client.map"), ("2", "a search"), ("3", "a search"), ("4", "plain client.map")
+    ]  # fmt: skip
+    assert "unregistered" not in said
     assert str(html) in said
     assert "Warning" not in said
     draws(html, charts=9, lines=4 + 4 * 6)
@@ -55,7 +60,7 @@ def test_jobs_train_under_every_policy(tmp_path):
             assert job["seed"] == 5
             assert 0 <= job["t90_s"] <= job["t95_s"] <= job["completion_s"]
     assert "mean time to 90 % loss reduction" in said
-    assert "2 done" in said
+    assert "2 done" in said and "Run 2 of 2: the policy max-total" in said
     draws(html, charts=4, lines=2 * 2)
 
 
@@ -69,6 +74,7 @@ def test_fits_of_dask_ml_run_on_plain_dask_and_as_jobs(tmp_path):
         assert 0 < figures["t90_mean_s"] <= figures["makespan_s"]
         assert len(figures["jobs"]) == 3 and len(figures["runs"]) == 2
     assert "plain Dask" in said and said.count("3 done") == 4
+    assert "Run 3 of 4: each fit a job" in said and "unregistered" not in said
     draws(html, charts=8, lines=4 * 3)
 
 
@@ -85,6 +91,14 @@ def test_runs_of_fits_disagree_if_they_differ_by_more_than_what_is_gained(plain,
     ways = {"none": plain, "first-to-target": ours}
     runs = {way: {"runs": [{"t90_mean_s": t} for t in times]} for way, times in ways.items()}
     assert local.disagree(runs, "t90_mean_s") != firm
+
+
+def test_runs_that_are_not_comparable_say_how_to_go_on(monkeypatch):
+    monkeypatch.setattr(local, "IDLE", 0.01)
+    machine = local.Machine()
+    machine.load = 1.5
+    said = machine.judge("Much was gained.", {}, "t90_mean_s")
+    assert "Much" not in said and "run it again when the machine is idle" in said
 
 
 def test_losses_of_a_fit_are_drawn_as_the_part_of_its_fall():

@@ -94,6 +94,13 @@ def test_the_report_is_one_file_that_shows_all(ranked):
         assert word in page
 
 
+def test_panels_of_two_runs_of_a_way_have_titles_of_their_own():
+    runs = [run(way, 1.0, FALLING) for way in ("none", "search", "search", "none")]
+    page = report.page(local.Result("", runs, {}, {}, ""), [[""]])
+    for title in ("plain Dask, first", "search, first", "search, second", "plain Dask, second"):
+        assert page.count(f"<h3>{title}</h3>") == 2
+
+
 def states() -> DemoRun:
     return DemoRun(
         "search",
