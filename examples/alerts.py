@@ -21,6 +21,8 @@ def post(url: str, alert: dict) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: python alerts.py SCHEDULER URL, such as tcp://10.0.0.1:8786 https://...")
     address, url = sys.argv[1:]
     alerts: queue.Queue = queue.Queue(maxsize=100)
     with Client(address, set_as_default=False) as client:

@@ -46,6 +46,10 @@ def main() -> None:
     for name in ("scale", "svd", "train"):
         job = history.sel(job=f"churn-{name}").max("epoch")
         print(f"{name}: {job.core_seconds:.2f} core-seconds, {job.iteration:.0f} losses")
+    print(
+        "Alone, a pipeline gains no time as jobs, and may lose some on a small or busy machine; it "
+        "gains when others want the same threads."
+    )
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def seconds(line: str) -> list[float]:
 
 @pytest.mark.slow
 def test_each_point_of_a_grid_is_a_job():
-    *lines, mean = run("grid.py").splitlines()
+    *lines, mean, when = run("grid.py").splitlines()
     assert [line.split(":")[0] for line in lines] == [
         "C=100",
         "C=1",
@@ -53,6 +53,7 @@ def test_each_point_of_a_grid_is_a_job():
     ]
     assert len({re.search(r"accuracy (\S+),", line)[1] for line in lines}) > 1
     assert len(seconds(mean)) == 2
+    assert "gain when" in when
 
 
 @pytest.mark.slow
@@ -172,12 +173,13 @@ def test_advice_on_what_to_persist_saves_the_repeats():
 
 @pytest.mark.slow
 def test_a_pipeline_is_one_job_per_stage():
-    plain, jobs, *lines = run("pipeline.py").splitlines()
+    plain, jobs, *lines, when = run("pipeline.py").splitlines()
     assert len(seconds(plain)) == len(seconds(jobs)) == 1
     found = [re.match(r"(\w+): (\S+) core-seconds, (\d+) losses", line).groups() for line in lines]
     assert [name for name, *_ in found] == ["scale", "svd", "train"]
     assert all(float(seconds) > 0 for _, seconds, _ in found)
     assert [int(losses) > 0 for *_, losses in found] == [False, False, True]
+    assert "gains when" in when
 
 
 @pytest.mark.slow
@@ -206,6 +208,12 @@ def test_alerts_are_posted():
         post(f"http://127.0.0.1:{server.server_port}/token", {"event": "done"})
         server.shutdown()
     assert got == [("application/json", "/token", {"event": "done"})]
+
+
+@pytest.mark.parametrize("given", [(), ("tcp://127.0.0.1:8786",)])
+def test_alerts_without_an_address_say_how_they_are_run(given):
+    with pytest.raises(SystemExit, match="usage: python alerts.py SCHEDULER URL"):
+        run("alerts.py", *given)
 
 
 @pytest.mark.slow
