@@ -69,6 +69,9 @@ def simulate(
 ) -> dict[str, Any]:
     """Simulate training jobs that arrive on a cluster, once under each policy.
 
+    The defaults, 160 jobs and 6 seeds under three policies, take about three minutes on one core,
+    and nothing is printed meanwhile, except by `say`. The example below takes a few seconds.
+
     Parameters
     ----------
     policies : sequence of str
@@ -101,9 +104,11 @@ def simulate(
 
     Examples
     --------
-    >>> found = simulate(["fair"], jobs=4, cores=32, seeds=1, load=0.5)
-    >>> found["policies"]["fair"]["rho_max"]
-    1.0
+    >>> found = simulate(["fair", "first-to-target"], jobs=30, cores=128, load=0.8, seeds=1)
+    >>> for name, figures in found["policies"].items():
+    ...     print(f"{name}: at 90 % after {figures['t90_mean_s']:.1f} s")
+    fair: at 90 % after 12.1 s
+    first-to-target: at 90 % after 5.2 s
     """
     for name in policies:
         check_policy(name)
