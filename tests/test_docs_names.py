@@ -22,7 +22,9 @@ def names_in(text: str) -> list[str]:
 
 
 def test_what_is_found_in_a_text():
-    text = "`slaq.job(x)`, `y.z`; `slaq.pause`, `unpause` and `stop`; dask_slaq.core\nslaq.half-life:"
+    text = (
+        "`slaq.job(x)`, `y.z`, dask_slaq.core; `slaq.pause`, `unpause` and `stop`; slaq.half-life:"
+    )
     assert names_in(text) == ["job", "pause", "unpause", "stop", "half-life"]
 
 

@@ -212,7 +212,7 @@ def test_alerts_are_posted():
 
 @pytest.mark.parametrize("given", [(), ("tcp://127.0.0.1:8786",)])
 def test_alerts_without_an_address_say_how_they_are_run(given):
-    with pytest.raises(SystemExit, match="usage: python alerts.py SCHEDULER URL"):
+    with pytest.raises(SystemExit, match=r"usage: python alerts\.py SCHEDULER URL"):
         run("alerts.py", *given)
 
 

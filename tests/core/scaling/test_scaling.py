@@ -219,9 +219,13 @@ def value(jobs, terms=TERMS, price_of_time=1.0):
         (in_words(value(0), 2, 1, None, TERMS), "no work waits: 1 worker, for the data in memory"),
         (
             in_words(value(2), 2, 4, None, TERMS),
-            "4 workers pay now: another one would save 12 min of 2 jobs, worth 0.20, and costs 0.00083",
+            "4 workers pay now: another one would save 12 min of 2 jobs, worth 0.20, "
+            "and costs 0.00083",
         ),
-        (in_words(value(1), 2, 4, None, TERMS), "4 workers pay now: another one would save no time"),
+        (
+            in_words(value(1), 2, 4, None, TERMS),
+            "4 workers pay now: another one would save no time",
+        ),
         (
             in_words(value(2, IN_HOURS), 2, 4, None, IN_HOURS),
             "4 workers pay now: another one would save 12 min of 2 jobs, worth 0.20 worker-hours, "
