@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+#: Reports after which a loss that has only risen is taken for a score.
+RISEN = 20
+
+
 class Losses:
     """Losses of one job, whose first metric is the loss unless one is named by `metric`.
 
@@ -52,6 +57,8 @@ class Losses:
     def begin(self) -> None:
         """Count from the beginning of a block."""
         self.iterations, self.reports = Iterations(), 0
+        self.latest = self._lowest = math.nan
+        self._rises = True
         self._warned.clear()
 
     def loss_of(self, given: float | Mapping[str, float], step: int | None) -> float | None:
@@ -72,6 +79,7 @@ class Losses:
         loss, step = as_loss(loss), as_step(step)
         with self._lock:
             anew = self.iterations.goes_back(step)
+            self._follow(loss, anew=anew)
             iterations = Iterations() if anew else replace(self.iterations)
             iteration = iterations.count(step)
             more = ({} if step is None else {"step": iteration}) | ({"anew": True} if anew else {})
@@ -82,6 +90,17 @@ class Losses:
         if iterations.repeated:
             self._warn_once("a step was not above the last one: it counts as the next iteration")
         return loss
+
+    def _follow(self, loss: float, *, anew: bool) -> None:
+        """Follow whether the first loss is the lowest, as of scores that are reported as losses."""
+        self._lowest = self._lowest if self.reports else loss
+        self._rises = self._rises and not anew and is_usable(loss) and loss >= self._lowest
+        self.latest = loss
+        if self._rises and loss > self._lowest and self.reports + 1 >= RISEN and not self.negates:
+            self._warn_once(
+                f"its loss has only risen in {self.reports + 1} reports: a loss is lower for "
+                "better models; report a score with a minus"
+            )
 
     def _warn_once(self, why: str) -> None:
         cause = why.partition(":")[2]

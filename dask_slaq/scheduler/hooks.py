@@ -30,7 +30,7 @@ ENTRIES = {
         *(
             "SchedulerPatch.ask",
             "SchedulerPatch.is_held",
-            "SchedulerPatch.flow",
+            "SchedulerPatch.send_at_once",
             "Scaling.limit",
             "Scaling.closable",
         ),

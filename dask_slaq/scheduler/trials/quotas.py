@@ -300,7 +300,7 @@ class Quotas:
         # that are used, and before these those for models that wait: one that is about to end does
         # not leave.
         ranked = sorted(quotas, key=lambda a: (-quotas[a].threads, a))
-        for spared, address in product(("wants", "used", "keeps"), ranked):
+        for spared, address in product(("wants", "used", "kept_idle"), ranked):
             over, quota = total - due, quotas[address]
             if over <= 0:
                 break
