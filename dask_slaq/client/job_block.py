@@ -296,8 +296,19 @@ class Job(Block):
         return stop(self.name, client=self._client)
 
     def __repr__(self) -> str:
-        doing = f"{self.iteration} iterations" if self.is_open else "does not run"
-        return f"<Job {self.name!r}: {doing}>"
+        return f"<Job {self.name!r}: {self._doing}>"
+
+    @property
+    def _doing(self) -> str:
+        """What it does, or how it ended, as far as its block knows."""
+        losses = self._losses
+        if self.is_open or not self._outcome:
+            return f"{self.iteration} iterations" if self.is_open else "not begun"
+        n, how = losses.reports, self._outcome.replace("done", "ended")
+        doing = f"{how} after {n} report{'s' * (n != 1)}"
+        if n:
+            doing += f", loss {-losses.latest if losses.negates else losses.latest:.4g}"
+        return doing + ", without the plugin" * self._plain
 
     def _repr_html_(self) -> str:
         client = self._client
@@ -312,10 +323,13 @@ class Job(Block):
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
-            known = {"name": self.name, "run": self._run}
-            await request(
-                client, "slaq_close", **known, reports=self._losses.reports, outcome=outcome
-            )
+            known: dict[str, Any] = {"name": self.name, "run": self._run, "outcome": outcome}
+            if outcome == "done" and not self._losses.reports and not self._has_inner:
+                # On the stream of the submitted tasks, after which it is known whether any came.
+                leave = {"op": "slaq-leave", "job": self.name, "run": self._run}
+                client._send_to_scheduler(leave)
+                known["left"] = True
+            await request(client, "slaq_close", **known, reports=self._losses.reports)
 
     def _enter(self, client: Client) -> Self:
         super()._enter(client)

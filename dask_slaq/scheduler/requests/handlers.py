@@ -277,12 +277,19 @@ class Messages:
             raise NotAllowed(f"the client {shown(sender.client)} has left")
 
     async def close(
-        self, sender: Sender, /, name: Any, reports: Any = 0, run: Any = None, outcome: Any = "done"
+        self,
+        sender: Sender,
+        /,
+        name: Any,
+        reports: Any = 0,
+        run: Any = None,
+        outcome: Any = "done",
+        left: Any = False,
     ) -> None:
         """End a job once `reports` reports have been received, or after two seconds.
 
-        They travel on the client's stream. The identifier `run` of its block leaves a later job of
-        this name alone.
+        They travel on the client's stream, and if it `left` so, that ends the job. The identifier
+        `run` of its block leaves a later job of this name alone.
         """
         jobs = self.plugin.jobs
         if not jobs.runs(name, run):
@@ -290,7 +297,9 @@ class Messages:
         run = jobs.owned(name, sender.comm)
         if is_number(reports):
             await self.waiting.until(
-                lambda: not jobs.runs(name, run) or jobs.reports[name] >= reports
+                lambda: (
+                    not jobs.runs(name, run) or (jobs.reports[name] >= reports and left is not True)
+                )
             )
         if jobs.runs(name, run):
             known = str(outcome) if outcome in ("done", "stopped") else "failed"
@@ -389,6 +398,6 @@ class Messages:
     def leave(
         self, sender: Sender, /, job: Any = None, run: Any = None, failed: Any = False, **_: Any
     ) -> None:
-        """Record that the block of a search was left; see `Searches.leave`."""
+        """Record that the block of a search, or a job without reports, was left."""
         self.plugin.jobs.owned(job, sender.comm, run)
         self.plugin.searches.leave(job, "failed" if failed else "done")
