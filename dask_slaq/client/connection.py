@@ -75,6 +75,12 @@ async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
     `SlaqError` if the client is closed.
     """
     check_text("what is sent", arguments)
+    for name, value in arguments.items():
+        if isinstance(value, Client) or (name == "job" and not isinstance(value, str)):
+            must = "a name" if name == "job" else "a name or a number"
+            raise InvalidSetting(
+                f"{name} must be {must}, not {shown(value)}; a client is passed as client="
+            )
     # What a client submits waits, too, while it connects again; else Dask closes it.
     while client.status == "connecting" and client.scheduler_comm is None:
         await asyncio.sleep(RECONNECTING)
