@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from dask_slaq.core.lazy import lazy
 
-_OF_FITS = "end_calls", "instrument", "loop_states", "observe_fits"
 __all__ = ["end_calls", "instrument", "loop_states", "observe_fits"]
 # Modules, which programs call by ``dask_slaq.adapters.NAME``.
 __all__ += ["catboost", "dask_glm", "dask_ml", "joblib", "keras", "lightgbm", "lightning", "optuna"]
@@ -20,7 +19,7 @@ if TYPE_CHECKING:  # checkers would take any name for one of this module
     from dask_slaq.adapters.fits import end_calls, instrument, loop_states, observe_fits
 else:
     # Tasks import the file of one library, while another thread of theirs imports all of them.
-    __getattr__ = lazy(__name__, {"fits": _OF_FITS}, __all__[len(_OF_FITS) :])
+    __getattr__ = lazy(__name__, {"fits": __all__[:4], **{name: [name] for name in __all__[4:]}})
 
 
 def __dir__() -> list[str]:

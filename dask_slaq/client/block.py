@@ -73,8 +73,7 @@ class Block:
         self._connection: object = None
         self._run = ""
         self._lost = self._plain = self._asked_to_stop = False
-        self._has_inner = False  # whether blocks were opened in it
-        self._outcome = ""  # how it was left; empty while it was not
+        self._has_inner, self._outcome = False, ""  # whether blocks were in it; how it was left
         self._params: dict[str, Any] = {}  # of the model that it trains, in the block of a search
         self._block: ReportSession | None = None  # of fits that are observed
         self._outer = running_job.get()

@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-#: Reports after which a loss that has only risen is taken for a score.
-RISEN = 20
-
-
 class Losses:
     """Losses of one job, whose first metric is the loss unless one is named by `metric`.
 
@@ -57,8 +53,7 @@ class Losses:
     def begin(self) -> None:
         """Count from the beginning of a block."""
         self.iterations, self.reports = Iterations(), 0
-        self.latest = self._lowest = math.nan
-        self._rises = True
+        self.latest, self._lowest, self._rises = math.nan, math.nan, True
         self._warned.clear()
 
     def loss_of(self, given: float | Mapping[str, float], step: int | None) -> float | None:
@@ -112,6 +107,8 @@ class Losses:
 
 
 logger = logging.getLogger(__name__)
+#: Reports after which a loss that has only risen is taken for a score.
+RISEN = 20
 
 
 class Job(Block):
@@ -296,19 +293,14 @@ class Job(Block):
         return stop(self.name, client=self._client)
 
     def __repr__(self) -> str:
-        return f"<Job {self.name!r}: {self._doing}>"
-
-    @property
-    def _doing(self) -> str:
-        """What it does, or how it ended, as far as its block knows."""
-        losses = self._losses
-        if self.is_open or not self._outcome:
-            return f"{self.iteration} iterations" if self.is_open else "not begun"
-        n, how = losses.reports, self._outcome.replace("done", "ended")
-        doing = f"{how} after {n} report{'s' * (n != 1)}"
-        if n:
-            doing += f", loss {-losses.latest if losses.negates else losses.latest:.4g}"
-        return doing + ", without the plugin" * self._plain
+        n, latest = self._losses.reports, self._losses.latest
+        doing = f"{self.iteration} iterations" if self.is_open else "not begun"
+        if self._outcome and not self.is_open:
+            how = self._outcome.replace("done", "ended")
+            doing = f"{how} after {n} report{'s' * (n != 1)}"
+            doing += f", loss {-latest if self._losses.negates else latest:.4g}" * bool(n)
+            doing += ", without the plugin" * self._plain
+        return f"<Job {self.name!r}: {doing}>"
 
     def _repr_html_(self) -> str:
         client = self._client
@@ -323,13 +315,13 @@ class Job(Block):
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
-            known: dict[str, Any] = {"name": self.name, "run": self._run, "outcome": outcome}
-            if outcome == "done" and not self._losses.reports and not self._has_inner:
-                # On the stream of the submitted tasks, after which it is known whether any came.
-                leave = {"op": "slaq-leave", "job": self.name, "run": self._run}
+            reports, known = self._losses.reports, {"run": self._run, "outcome": outcome}
+            if outcome == "done" and not reports and not self._has_inner:
+                # On the stream of submitted tasks, after which it is known whether any came. It
+                # ends the job, which is awaited by a report that does not come.
+                reports, leave = 1, {"op": "slaq-leave", "job": self.name, "run": self._run}
                 client._send_to_scheduler(leave)
-                known["left"] = True
-            await request(client, "slaq_close", **known, reports=self._losses.reports)
+            await request(client, "slaq_close", name=self.name, reports=reports, **known)
 
     def _enter(self, client: Client) -> Self:
         super()._enter(client)

@@ -130,10 +130,7 @@ def progress(
         )
     named = named and list(named)
     if client.asynchronous:
-        raise InvalidSetting(
-            "progress() needs a client that is not asynchronous: 'await slaq.status()' tells the "
-            "same at one moment"
-        )
+        raise InvalidSetting("progress() takes no asynchronous client: await slaq.status() there")
     try:
         said = client.sync(_say_of_ended, client, named)
         if in_notebook() if notebook is None else notebook:

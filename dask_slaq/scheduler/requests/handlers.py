@@ -277,19 +277,12 @@ class Messages:
             raise NotAllowed(f"the client {shown(sender.client)} has left")
 
     async def close(
-        self,
-        sender: Sender,
-        /,
-        name: Any,
-        reports: Any = 0,
-        run: Any = None,
-        outcome: Any = "done",
-        left: Any = False,
+        self, sender: Sender, /, name: Any, reports: Any = 0, run: Any = None, outcome: Any = "done"
     ) -> None:
         """End a job once `reports` reports have been received, or after two seconds.
 
-        They travel on the client's stream, and if it `left` so, that ends the job. The identifier
-        `run` of its block leaves a later job of this name alone.
+        They travel on the client's stream. The identifier `run` of its block leaves a later job of
+        this name alone.
         """
         jobs = self.plugin.jobs
         if not jobs.runs(name, run):
@@ -297,9 +290,7 @@ class Messages:
         run = jobs.owned(name, sender.comm)
         if is_number(reports):
             await self.waiting.until(
-                lambda: (
-                    not jobs.runs(name, run) or (jobs.reports[name] >= reports and left is not True)
-                )
+                lambda: not jobs.runs(name, run) or jobs.reports[name] >= reports
             )
         if jobs.runs(name, run):
             known = str(outcome) if outcome in ("done", "stopped") else "failed"

@@ -27,8 +27,7 @@ logger = logging.getLogger(__name__)
 
 #: What a trial does from then on that gives up its thread.
 STOPS = {TrialEvent.WAITS: TrialState.WAITS, TrialEvent.LEFT: TrialState.LEFT}
-#: Tasks of one name that have ended without a report, of which the client is told at once; and
-#: models whose losses only rise.
+#: Tasks of a name that ended without a report, or models that rise, that are told at once.
 FEW = 3
 
 
