@@ -309,3 +309,10 @@ def test_a_job_in_which_nothing_happens(client, said):
     client.run_on_scheduler(lambda: None)
     time.sleep(0.2)
     assert len(said(1)) == 1
+
+
+def test_models_that_are_jobs_without_reports_are_not_told_one_by_one(client, said):
+    with slaq.search("grid", client=client):
+        done = [slaq.submit(inc, i, name=f"m{i}", client=client) for i in range(3)]
+        assert [future.result(PATIENCE) for future in done] == [1, 2, 3]
+    assert not [text for text in said(0) if "nothing was submitted" in text]

@@ -226,7 +226,7 @@ class Searches:
             search.outcome = outcome
             if outcome == "done":
                 self.follower.warn_of_unknown(search)
-        elif outcome == "done":
+        elif outcome == "done" and name not in self._with_job:
             self.follower.warn_of_idle(self._pools.pools[name])
         if search is None or outcome == "failed" or not search.goes_on:
             self._end_job(name, outcome)
