@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 # ruff: noqa: F403
 if TYPE_CHECKING:  # for editors and type checkers
+    from dask_slaq import adapters as adapters
     from dask_slaq.adapters import instrument as instrument
     from dask_slaq.adapters import optuna as optuna
     from dask_slaq.adapters import xgboost as xgboost
@@ -50,6 +51,8 @@ if not TYPE_CHECKING:  # checkers would take any name for one of this module
             return import_module("dask_slaq.scheduler.preload").dask_setup
         if name == "__version__":
             return import_module("importlib.metadata").version("dask-slaq")
+        if name == "adapters":
+            return import_module("dask_slaq.adapters")
         if name in ("optuna", "xgboost"):  # what programs call that use these libraries
             return import_module(f"dask_slaq.adapters.{name}")
         if name in _MODULES:
@@ -58,4 +61,4 @@ if not TYPE_CHECKING:  # checkers would take any name for one of this module
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__, "optuna", "xgboost", "__version__"])
+    return sorted([*__all__, "adapters", "optuna", "xgboost", "__version__"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +21,8 @@ _MODULES = {
 }
 #: Where each command is defined: ``module:name``.
 COMMANDS = {name: f"{module}:{name}" for module, names in _MODULES.items() for name in names}
+#: Commands by their other names.
+ALIASES = {"status": "jobs"}
 
 
 class LazyGroup(click.Group):
@@ -35,7 +38,11 @@ class LazyGroup(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Return a command by its name."""
+        name = ALIASES.get(name, name)
         if name not in self._members:
+            near = get_close_matches(name, self._members, 1)
+            if near and not context.resilient_parsing:
+                context.fail(f"No such command {name!r}. Did you mean {near[0]!r}?")
             return None
         module, _, attribute = self._members[name].partition(":")
         return getattr(import_module(f"dask_slaq.cli.{module}"), attribute)
@@ -52,4 +59,11 @@ class LazyGroup(click.Group):
     cls=LazyGroup, members=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
 )
 def slaq() -> None:
-    """Quality-driven scheduling of machine learning jobs."""
+    """Quality-driven scheduling of machine learning jobs.
+
+    \b
+    Example:
+        dask slaq jobs --scheduler tcp://10.0.0.1:8786
+
+    Without --scheduler, the environment variable DASK_SCHEDULER_ADDRESS says where it is.
+    """

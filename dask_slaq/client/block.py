@@ -73,6 +73,7 @@ class Block:
         self._connection: object = None
         self._run = ""
         self._lost = self._plain = self._asked_to_stop = False
+        self._has_inner, self._outcome = False, ""  # whether blocks were in it; how it was left
         self._params: dict[str, Any] = {}  # of the model that it trains, in the block of a search
         self._block: ReportSession | None = None  # of fits that are observed
         self._outer = running_job.get()
@@ -144,7 +145,7 @@ class Block:
     def __exit__(self, error: object = None, *_: object) -> None:
         client = self._leave()
         try:
-            client.sync(self._close, client, self._outcome(error), callback_timeout=10)
+            client.sync(self._close, client, self._end(error), callback_timeout=10)
         except Exception as why:
             self._warn_of_end(client, why)
 
@@ -156,7 +157,7 @@ class Block:
     async def __aexit__(self, error: object = None, *_: object) -> None:
         client = self._leave()
         try:
-            await asyncio.wait_for(self._close(client, self._outcome(error)), 10)
+            await asyncio.wait_for(self._close(client, self._end(error)), 10)
         except Exception as why:
             self._warn_of_end(client, why)
 
@@ -186,11 +187,13 @@ class Block:
         outer = self._outer.name if self._outer is not None and self._outer.is_open else None
         if (around := outer or self._of_task) is not None:
             known["within"] = around  # its end may wait for that of this job
+        if outer is not None and self._outer is not None:
+            self._outer._has_inner = True
         if self._params:
             known["params"] = self._params
         given = "" if outer is None or self._outer is None else self._outer.owner
         owner = self.owner or given or owner_of_client()
-        self._asked_to_stop, self._opened = False, {}
+        self._asked_to_stop, self._opened, self._has_inner = False, {}, False
         listen(client, self._run, self)
         self._plain = False
         try:
@@ -207,10 +210,11 @@ class Block:
             go_without(client, error)
             self._plain = True
 
-    def _outcome(self, error: object) -> str:
+    def _end(self, error: object) -> str:
         """Return how the training ended that left its block with an exception of this class."""
         stopped = self._asked_to_stop or error is StopTraining
-        return "stopped" if stopped else "done" if error is None else "failed"
+        self._outcome = "stopped" if stopped else "done" if error is None else "failed"
+        return self._outcome
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         raise NotImplementedError

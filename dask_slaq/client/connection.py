@@ -16,7 +16,7 @@ import dask
 from distributed import Client, get_client
 
 from dask_slaq.core.errors import InvalidSetting, NoPlugin, SlaqError
-from dask_slaq.core.settings import NOT_STARTED, check_text, shown
+from dask_slaq.core.settings import NOT_STARTED, check_text, require, shown
 from dask_slaq.core.text import printable
 
 logger = logging.getLogger(__name__)
@@ -75,6 +75,9 @@ async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
     `SlaqError` if the client is closed.
     """
     check_text("what is sent", arguments)
+    for name, value in arguments.items():
+        is_fit = isinstance(value, str) if name == "job" else not isinstance(value, Client)
+        require(name, value, is_fit, "a name or a number (clients are passed as client=)")
     # What a client submits waits, too, while it connects again; else Dask closes it.
     while client.status == "connecting" and client.scheduler_comm is None:
         await asyncio.sleep(RECONNECTING)

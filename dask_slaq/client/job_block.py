@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
@@ -52,6 +53,7 @@ class Losses:
     def begin(self) -> None:
         """Count from the beginning of a block."""
         self.iterations, self.reports = Iterations(), 0
+        self.latest, self._lowest, self._rises = math.nan, math.nan, True
         self._warned.clear()
 
     def loss_of(self, given: float | Mapping[str, float], step: int | None) -> float | None:
@@ -72,6 +74,7 @@ class Losses:
         loss, step = as_loss(loss), as_step(step)
         with self._lock:
             anew = self.iterations.goes_back(step)
+            self._follow(loss, anew=anew)
             iterations = Iterations() if anew else replace(self.iterations)
             iteration = iterations.count(step)
             more = ({} if step is None else {"step": iteration}) | ({"anew": True} if anew else {})
@@ -83,6 +86,17 @@ class Losses:
             self._warn_once("a step was not above the last one: it counts as the next iteration")
         return loss
 
+    def _follow(self, loss: float, *, anew: bool) -> None:
+        """Follow whether the first loss is the lowest, as of scores that are reported as losses."""
+        self._lowest = self._lowest if self.reports else loss
+        self._rises = self._rises and not anew and is_usable(loss) and loss >= self._lowest
+        self.latest = loss
+        if self._rises and loss > self._lowest and self.reports + 1 >= RISEN and not self.negates:
+            self._warn_once(
+                f"its loss has only risen in {self.reports + 1} reports: a loss is lower for "
+                "better models; report a score with a minus"
+            )
+
     def _warn_once(self, why: str) -> None:
         cause = why.partition(":")[2]
         with self._lock:
@@ -93,6 +107,8 @@ class Losses:
 
 
 logger = logging.getLogger(__name__)
+#: Reports after which a loss that has only risen is taken for a score.
+RISEN = 20
 
 
 class Job(Block):
@@ -277,7 +293,13 @@ class Job(Block):
         return stop(self.name, client=self._client)
 
     def __repr__(self) -> str:
-        doing = f"{self.iteration} iterations" if self.is_open else "does not run"
+        n, latest = self._losses.reports, self._losses.latest
+        doing = f"{self.iteration} iterations" if self.is_open else "not begun"
+        if self._outcome and not self.is_open:
+            how = self._outcome.replace("done", "ended")
+            doing = f"{how} after {n} report{'s' * (n != 1)}"
+            doing += f", loss {-latest if self._losses.negates else latest:.4g}" * bool(n)
+            doing += ", without the plugin" * self._plain
         return f"<Job {self.name!r}: {doing}>"
 
     def _repr_html_(self) -> str:
@@ -293,10 +315,13 @@ class Job(Block):
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
-            known = {"name": self.name, "run": self._run}
-            await request(
-                client, "slaq_close", **known, reports=self._losses.reports, outcome=outcome
-            )
+            reports, known = self._losses.reports, {"run": self._run, "outcome": outcome}
+            if outcome == "done" and not reports and not self._has_inner:
+                # On the stream of submitted tasks, after which it is known whether any came. It
+                # ends the job, which is awaited by a report that does not come.
+                reports, leave = 1, {"op": "slaq-leave", "job": self.name, "run": self._run}
+                client._send_to_scheduler(leave)
+            await request(client, "slaq_close", name=self.name, reports=reports, **known)
 
     def _enter(self, client: Client) -> Self:
         super()._enter(client)

@@ -112,8 +112,9 @@ def progress(
 
     Raises
     ------
-    InvalidSetting, ImportError
-        What is given are no names of jobs; a terminal needs rich.
+    InvalidSetting, UnknownJob, ImportError
+        What is given are no names of jobs, or the client is asynchronous; neither does a job of
+        that name run, nor has one ended within a day; a terminal needs rich.
 
     Examples
     --------
@@ -128,13 +129,27 @@ def progress(
             f"progress() takes names of jobs, not {shown(jobs)}; a client is passed as client="
         )
     named = named and list(named)
+    if client.asynchronous:
+        raise InvalidSetting("progress() takes no asynchronous client: await slaq.status() there")
     try:
+        said = client.sync(_say_of_ended, client, named)
         if in_notebook() if notebook is None else notebook:
             return _widget(Followed(client, named), client, interval)
+        print(*said, sep="\n", end="\n" * bool(said))
+        if named is None and said:
+            return None
         _in_terminal(Followed(client, named, _blocks_here()), client, interval)
     except NoPlugin as error:
         go_without(client, error)
     return None
+
+
+async def _say_of_ended(client: Client, names: Sequence[str] | None) -> list[str]:
+    """Return what there is to say if none of the jobs runs. Raises `UnknownJob`."""
+    if names is None:
+        return [] if (await request(client, "slaq_status"))["jobs"] else ["no job is running"]
+    found = [await request(client, "slaq_explain", job=name) for name in names]
+    return [] if any("policy" in each for each in found) else [each["text"] for each in found]
 
 
 def _blocks_here() -> list[str]:

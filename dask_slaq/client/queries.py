@@ -63,14 +63,15 @@ def explain(job: str, client: Client | None = None) -> dict[str, Any]:
     Parameters
     ----------
     job : str
-        Name of a running job.
+        Name of a running job, or of one that ended within a day.
     client : distributed.Client, optional
         Defaults to the current client. With an asynchronous client, an awaitable is returned.
 
     Returns
     -------
     dict
-        ``text`` is for people. The rest is the job's `status` and ``policy``, ``epoch``,
+        ``text`` is for people. Of a job that has ended, there are ``job`` and ``state`` besides, as
+        ``event`` of `ended`. The rest is the job's `status` and ``policy``, ``epoch``,
         ``would_change`` (what would give it more threads, as sentences), and, or None if unknown:
         ``next_slot`` (seconds until a thread is free), ``next_thread`` (predicted fall of the
         normalized loss in an epoch by one more thread), ``competing`` (``job``, ``next_thread``: of

@@ -277,13 +277,15 @@ class Search(Job):
         return SearchInTask, (self.name,)
 
     def __repr__(self) -> str:
-        rows, doing = self._look(), "open" if self.is_open else "left: await its trials()"
+        rows, doing = self._look(), "open" if self.is_open else "left, no model is known"
         if self._entered_with is None:
             doing = "not begun"
         elif self._plain:
             doing = "under plain Dask"
         elif rows is not None:
             doing = in_short(rows, self._maximizes)
+        elif self._entered_with.asynchronous and not self.is_open:
+            doing = "left, 'await search.trials()' tells more"
         return f"<Search {self.name!r}: {doing}>"
 
     def _repr_html_(self) -> str:
@@ -469,3 +471,5 @@ class Search(Job):
             client._send_to_scheduler({**message, "failed": outcome == "failed"})
             # The next block may have the same name, and opens in a request, which could overtake.
             await request(client, "slaq_left", run=self._run)
+            if not self._asynchronous:
+                await self._trials(client, False)  # is shown when the cluster has gone

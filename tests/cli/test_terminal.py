@@ -198,6 +198,16 @@ def test_every_help_has_a_sentence(name):
     assert "\n\n  " in result.output
 
 
+def test_what_a_newcomer_types(run, training):
+    assert run("status").stdout.splitlines()[0] == run("jobs").stdout.splitlines()[0]
+    result = CliRunner().invoke(command, ["jbos"])
+    assert result.exit_code == 2 and "Did you mean 'jobs'?" in result.output
+    assert "Did you mean" not in CliRunner().invoke(command, ["qqq"]).output
+    assert "Did you mean 'set'?" in CliRunner().invoke(command, ["owners", "sett"]).output
+    shown = CliRunner().invoke(command, ["--help"]).output
+    assert "dask slaq jobs --scheduler" in shown and "DASK_SCHEDULER_ADDRESS" in shown
+
+
 def test_top_needs_a_terminal(run, training):
     pytest.importorskip("rich")
     refused(run("top"), "dask slaq jobs")

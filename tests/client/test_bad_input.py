@@ -3,6 +3,7 @@
 import asyncio
 import decimal
 import math
+import re
 from unittest import mock
 
 import numpy as np
@@ -173,6 +174,50 @@ async def test_a_name_is_no_client(c, s, plugin, a):
     for ask in (slaq.status, slaq.history, slaq.ended):
         with pytest.raises(InvalidSetting, match=r"must be a distributed.Client, not 'a'"):
             ask("a")
+
+
+@with_plugin([1])
+async def test_a_client_is_no_name(c, s, plugin, a):
+    for ask in (slaq.explain, slaq.pause, slaq.unpause, slaq.stop, slaq.usage, slaq.whatif):
+        with pytest.raises(InvalidSetting, match=r"not <Client") as error:
+            await ask(c)
+        assert "\n" not in str(error.value)
+    with pytest.raises(
+        InvalidSetting, match=r"job must be a name.* passed as client=.*, not <Client"
+    ):
+        await slaq.change(c, weight=2)
+    for ask in (slaq.set_policy, slaq.unreserve):
+        with pytest.raises(InvalidSetting, match="not <Client"):
+            await ask(c)
+    with pytest.raises(InvalidSetting, match="no asynchronous client: await"):
+        slaq.progress(client=c)
+
+
+@with_plugin([1])
+async def test_a_job_that_has_ended_is_explained(c, s, plugin, a):
+    async with slaq.job("b after c", client=c) as job:
+        for loss in (2.0, 0.98):
+            job.report(loss)
+        assert "policy" in await slaq.explain("b after c", client=c)
+    found = await slaq.explain("b after c", client=c)
+    assert {**found, "text": ""} == {"job": "b after c", "state": "done", "text": ""}
+    text = r"b after c ended \d\.\d s ago after 2 iterations and .* s with a loss of 0.98"
+    assert re.fullmatch(text, found["text"])
+    for name in ("unknown", ["a"]):
+        with pytest.raises((UnknownJob, InvalidSetting)):
+            await slaq.explain(name, client=c)
+
+
+def test_progress_of_what_does_not_run(local_client, capsys):
+    local_client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+    slaq.progress(notebook=False)
+    assert capsys.readouterr().out == "no job is running\n"
+    with slaq.job("mine") as job:
+        job.report(0.5)
+        with pytest.raises(UnknownJob, match=r"no job named 'nope' is running.*'mine'"):
+            slaq.progress("nope", notebook=False)
+    slaq.progress("mine", notebook=False, interval=0.05)
+    assert "mine ended" in (shown := capsys.readouterr().out) and "done" in shown
 
 
 def test_blocks_and_progress_of_a_synchronous_client(local_client):

@@ -8,7 +8,7 @@ import dask
 import numpy as np
 import pytest
 from distributed import Event, wait
-from driving import inside, until, with_plugin
+from driving import inside, small_cluster, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq.client import Trial
@@ -187,7 +187,32 @@ def test_in_a_plain_program_and_in_notebooks(local_client, capsys):
         first, heading, row = repr(now).splitlines()
         assert first == "policy first-to-target, 2 threads"
         assert heading.startswith("job") and row.startswith("a<b")
-    assert job._repr_html_() == "&lt;Job &#x27;a&lt;b&#x27;: does not run&gt;"
+    assert job._repr_html_() == "&lt;Job &#x27;a&lt;b&#x27;: ended after 1 report, loss 1&gt;"
+
+
+class Wrong(Exception):
+    pass
+
+
+def test_what_is_printed_of_a_job_that_has_ended(local_client):
+    client = local_client
+    client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+    job = slaq.job("mine")
+    assert repr(job) == "<Job 'mine': not begun>"
+    with job:
+        client.submit(sum, [1, 2]).result()
+    assert repr(job) == "<Job 'mine': ended after 0 reports>"
+    with pytest.raises(Wrong), job:
+        for loss in (0.5, 0.25):
+            job.report(loss)
+        raise Wrong
+    assert repr(job) == "<Job 'mine': failed after 2 reports, loss 0.25>"
+    with job:
+        job.stop()
+        with pytest.raises(slaq.StopTraining):
+            while True:
+                job.report(0.5)
+    assert repr(job).startswith("<Job 'mine': stopped after")
 
 
 @with_plugin([1])
@@ -205,4 +230,18 @@ async def test_what_is_printed_of_a_search_and_of_the_plugin(c, s, plugin, a):
         assert repr(search) == "<Search 'grid': 0 of 3 done, 3 pending>"
         await Event("go").set()
         await wait([*futures, blocked])
+    async with (again := slaq.search("again", client=c)):
+        pass
+    assert repr(again) == "<Search 'again': left, 'await search.trials()' tells more>"
     assert repr(slaq.SlaqPlugin(policy="max-total")) == "<SlaqPlugin max-total, 0 jobs>"
+
+
+def test_a_search_is_printed_after_its_cluster_has_gone():
+    with small_cluster() as client:
+        client.register_plugin(slaq.SlaqPlugin(epoch="1h"))
+        with slaq.search("grid", client=client, steps=STEPS) as search:
+            wait(search.map(train, GRID[:2]))
+        with slaq.search("empty", client=client) as empty:
+            pass
+    assert repr(search) == "<Search 'grid': 2 of 2 done, best 0.5833>"
+    assert repr(empty) == "<Search 'empty': left, no model is known>"

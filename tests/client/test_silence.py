@@ -244,3 +244,75 @@ def test_an_incremental_search_is_told_once_to_be_a_job(client, said):
     time.sleep(0.2)
     (text,) = said(1)
     assert "use slaq.job instead of slaq.search" in text and "IncrementalSearchCV" in text
+
+
+def report_all(losses):
+    for loss in losses:
+        slaq.report(loss)
+
+
+RISES = [[0.1 * model + 0.1 * step for step in range(6)] for model in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("losses", "maximize", "n"),
+    [
+        (RISES, False, 1),
+        ([curve[:2] for curve in RISES], False, 1),  # that have ended
+        (RISES, True, 0),
+        ([*RISES[:2], [1.0, 0.9, 2.0, 2.0, 2.0, 2.0]], False, 0),
+        ([[0.5] * 6] * 4, False, 0),
+        ([[0.5, *[np.nan] * 5]] * 4, False, 0),
+        ([[0.5, 0.6, *[np.nan] * 4]] * 4, False, 0),
+    ],
+)
+def test_scores_that_are_reported_as_losses(client, said, losses, maximize, n):
+    with slaq.search("grid", maximize=maximize):
+        wait(client.map(report_all, losses, pure=False))
+    assert [("maximize=True" in text and "'grid'" in text) for text in said(n)] == [True] * n
+
+
+@pytest.mark.parametrize(
+    ("losses", "n"),
+    [
+        ([0.1 * step for step in range(40)], 1),
+        ([0.1 * step for step in range(19)], 0),
+        ([0.5, 0.4, *range(1, 40)], 0),
+        ([0.5] * 40, 0),
+        ([*range(10), *[np.nan] * 5, *range(10, 40)], 0),
+    ],
+)
+def test_a_job_whose_loss_only_rises(client, caplog, losses, n):
+    with slaq.job("mine") as mine:
+        for loss in losses:
+            mine.report(loss)
+    texts = [text for text in caplog.messages if "has only risen in 20 reports" in text]
+    assert len(texts) == n and all("report a score with a minus" in text for text in texts)
+
+
+def test_a_job_in_which_nothing_happens(client, said):
+    with slaq.job("local"):
+        inc(1)
+    (text,) = said(1)
+    assert "job 'local'" in text and "nothing was submitted or reported" in text
+    with slaq.job("reports") as job:
+        job.report(1.0)
+    with slaq.job("submits"):
+        future = client.submit(inc, 1, pure=False)
+    with slaq.job("computes"):
+        dask.delayed(inc)(2).compute()
+    with slaq.job("outer"), slaq.job("within"):
+        client.submit(inc, 2, pure=False).result()
+    with pytest.raises(ZeroDivisionError), slaq.job("failed"):
+        1 / 0  # noqa: B018
+    assert future.result() == 2
+    client.run_on_scheduler(lambda: None)
+    time.sleep(0.2)
+    assert len(said(1)) == 1
+
+
+def test_models_that_are_jobs_without_reports_are_not_told_one_by_one(client, said):
+    with slaq.search("grid", client=client):
+        done = [slaq.submit(inc, i, name=f"m{i}", client=client) for i in range(3)]
+        assert [future.result(PATIENCE) for future in done] == [1, 2, 3]
+    assert not [text for text in said(0) if "nothing was submitted" in text]

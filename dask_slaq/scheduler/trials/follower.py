@@ -14,6 +14,7 @@ from dask.utils import key_split
 from distributed.scheduler import TaskState
 
 from dask_slaq.core.jobs.reports import MOST_METRICS
+from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.settings import SILENT, shown
 from dask_slaq.core.text import printable
 from dask_slaq.core.trials import Trial, TrialEvent, Trials, TrialState
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 #: What a trial does from then on that gives up its thread.
 STOPS = {TrialEvent.WAITS: TrialState.WAITS, TrialEvent.LEFT: TrialState.LEFT}
-#: Tasks of one name that have ended without a report, of which the client is told at once.
+#: Tasks of a name that ended without a report, or models that rise, that are told at once.
 FEW = 3
 
 
@@ -127,6 +128,7 @@ class Follower:
         added = search.trials.report(
             trial, message.losses, message.computed, message.steps, message.others
         )
+        self._look_for_scores(search, trial, FEWEST_REPORTS)
         trial.times.waited += message.waited
         steps = search.trials.settings.steps
         if steps and (trial.step > 2 * steps or trial.curve > 1):
@@ -183,6 +185,19 @@ class Follower:
             search.metrics.append(message.metric)
             if len(search.metrics) == 2:
                 self._warn(search.pool, "metrics", tasks=" and ".join(map(shown, search.metrics)))
+
+    def _look_for_scores(self, search: RunningSearch, trial: Trial, least: int) -> None:
+        """Tell the client once if the losses of all models only rose, `FEW` by `least` reports."""
+        losses = trial.losses
+        if search.rising is None or not trial.reports:
+            return
+        if losses.missed or losses.lowest_step > losses.curve.steps[0]:
+            search.rising = None
+        elif losses.count >= least and losses.latest > losses.lowest:
+            search.rising.add(trial.name)
+            if len(search.rising) >= FEW:
+                search.rising = None
+                self._warn_once(search, "scores")
 
     def _learn_to_move(self, search: RunningSearch, trial: Trial, message: TrialMessage) -> None:
         """Learn whether a model may leave its worker, and how long that takes."""
@@ -285,6 +300,11 @@ class Follower:
         elif is_empty:
             self._warn(search.pool, "empty")
 
+    def warn_of_idle(self, pool: Pool) -> None:
+        """Tell the client of a job in whose block no task was submitted."""
+        if not (pool.tasks or pool.ended):
+            self._warn(pool, "idle")
+
     def seceded(self, key: Any) -> None:
         """Count a trial whose task has given up its thread, before it tells why."""
         search = self._search_of(key)
@@ -361,6 +381,8 @@ class Follower:
         if key in search.trials.alive:
             if not outcome:
                 search.cut_off.add(key)
+            if outcome == "done":
+                self._look_for_scores(search, search.trials.alive[key], 2)
             if outcome or not search.trials.leave(key):
                 search.trials.end(key, outcome, error)
             elif self._tracker.models_move and not self._is_freed(search):

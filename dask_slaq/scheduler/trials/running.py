@@ -128,6 +128,8 @@ class RunningSearch:
         self.promised = PromisedThreads(self.trials, pool)
         self.marked = 0  # number of the last mark of its client
         self.unreported = Unreported()
+        # Names of its models whose losses only rose; None if they are no scores, or that was told.
+        self.rising: set[str] | None = None if settings.maximize else set()
         self.metrics: list[str] = []  # names of the losses of its models, up to two
         self.lacks = ""  # name of a loss
         self.has: dict[str, None] = {}  # what reports have instead

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, time_to_target
 from dask_slaq.core.owners.usage import DAY
-from dask_slaq.core.text import in_threads, printable
+from dask_slaq.core.text import duration, in_threads, printable
 from dask_slaq.scheduler.jobs.hindrances import blocked_in
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Pool, name_of
@@ -32,7 +32,7 @@ def explain(
 ) -> dict[str, Any]:
     """Return why a job has the threads that it has, or waits; see `reason`."""
     if not isinstance(name, str) or name not in jobs.pools.pools:
-        raise jobs.unknown(name)
+        return _of_ended(jobs, name)
     found, places = status_of_jobs(jobs, [name])[name], positions(jobs.pools)
     pools, engine = jobs.pools.pools, jobs.engine
     gains = engine.next_thread()
@@ -59,6 +59,16 @@ def explain(
     found["would_change"] = _would_change(jobs, found, pools[name])
     found["text"] = _text(found)
     return found
+
+
+def _of_ended(jobs: ScheduledJobs, name: object) -> dict[str, Any]:
+    """Return how a job has ended that is remembered. Raises `UnknownJob`."""
+    event = next((each for each in reversed(jobs.ended) if each["job"] == name), None)
+    if event is None:
+        raise jobs.unknown(name)
+    how, after, rest = event["message"].removeprefix(f"{name}: ").partition(" after ")
+    text = f"{name} {how} {duration(time() - event['ended'])} ago{after}{rest}"
+    return {"job": name, "state": event["event"], "text": printable(text)}
 
 
 def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> list[str]:
