@@ -40,7 +40,7 @@ class LazyGroup(click.Group):
         """Return a command by its name."""
         name = ALIASES.get(name, name)
         if name not in self._members:
-            near = get_close_matches(name, self._members, 1)
+            near = get_close_matches(name, (*self._members, *ALIASES), 1)
             if near and not context.resilient_parsing:
                 context.fail(f"No such command {name!r}. Did you mean {near[0]!r}?")
             return None

@@ -378,8 +378,8 @@ class Search(Job):
         row = best_row(rows, self._maximizes, by)
         if row is None:
             raise SlaqError(
-                f"no model of search {self.name!r} is done that has reported a loss here; one that "
-                "another search has trained is a row there, and pure=False trains it again"
+                f"no model of search {self.name!r} is done yet with a loss (models that another "
+                "search has trained are rows there: pure=False trains them again)"
             )
         client, key = self._entered_with, row["key"]
         held = client is not None and key in client.futures

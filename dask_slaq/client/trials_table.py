@@ -132,13 +132,13 @@ def as_frame(rows: Sequence[Row], maximize: bool) -> pandas.DataFrame:
 
     rows, names = in_order(rows, maximize), names_of(rows)
     columns: dict[str, Any] = {name: [row[name] for row in rows] for name in FIRST}
-    for name in names:
-        columns[f"params_{name}"] = pd.Series([row["params"].get(name) for row in rows])
     for name in dict.fromkeys(name for row in rows for name in row["metrics"]):
         columns[f"metrics_{name}"] = [row["metrics"].get(name, math.nan) for row in rows]
     columns |= {name: [row[name] for row in rows] for name in LAST}
     for name in ("began", "ended"):
         columns[name] = pd.to_datetime(columns[name], unit="s", utc=True)
+    for name in names:  # at the end, which a narrow terminal shows as it shows the beginning
+        columns[f"params_{name}"] = pd.Series([row["params"].get(name) for row in rows])
     return pd.DataFrame(columns)
 
 

@@ -60,6 +60,8 @@ async def test_an_interrupted_search_knows_all_its_models_again(c, s, plugin, a,
             await until(lambda: len(inside(plugin).pool("grid").tasks) == MODELS, 20)
             keys = sorted(future.key for future in futures)
             assert sorted(trial["key"] for trial in await search.trials()) == keys
+            running = inside(plugin).search("grid")
+            assert running.promised.trials is running.trials  # whose threads are kept free
             assert await let_end(c, futures) == list(range(MODELS))
             trials = await search.trials()
             assert sorted(trial["key"] for trial in trials) == keys

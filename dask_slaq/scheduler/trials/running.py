@@ -42,7 +42,7 @@ class PromisedThreads:
     """Threads that the `trials` of a search take without being sent a task."""
 
     def __init__(self, trials: Trials, pool: Pool) -> None:
-        self._trials, self._pool = trials, pool
+        self.trials, self._pool = trials, pool
         # Threads kept free for its trials. Zero: none is free now, and they take the next one.
         self.by_worker: dict[str, int] = {}
         self._turns: dict[str, Turns] = {}  # of the last choice, by worker
@@ -55,7 +55,7 @@ class PromisedThreads:
         One goes on as soon as another one of its worker waits or ends, and sends so after that.
         With it: whether some trial would take the next thread.
         """
-        turns, alive = self._turns.get(worker), self._trials.alive
+        turns, alive = self._turns.get(worker), self.trials.alive
         if turns is None:
             return 0, False
         there = (alive[key] for key in turns.order if key in alive and alive[key].worker == worker)

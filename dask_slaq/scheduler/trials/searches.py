@@ -83,7 +83,8 @@ class Searches:
             search.runs += runs
             if trials.settings.maximize == settings.maximize:
                 self._end_lost(trials)
-                search.trials, trials.settings = trials, settings
+                search.trials = search.promised.trials = trials
+                trials.settings = settings
                 search.inherited = {trial.key for trial in trials}
         self.tables.begin(search)
         self.agents.prepare(self._scheduler.workers.values())
