@@ -73,7 +73,7 @@ class Block:
         self._connection: object = None
         self._run = ""
         self._lost = self._plain = self._asked_to_stop = False
-        self._has_inner, self._outcome = False, ""  # whether blocks were in it; how it was left
+        self._outcome = ""  # how it was left
         self._params: dict[str, Any] = {}  # of the model that it trains, in the block of a search
         self._block: ReportSession | None = None  # of fits that are observed
         self._outer = running_job.get()
@@ -187,13 +187,11 @@ class Block:
         outer = self._outer.name if self._outer is not None and self._outer.is_open else None
         if (around := outer or self._of_task) is not None:
             known["within"] = around  # its end may wait for that of this job
-        if outer is not None and self._outer is not None:
-            self._outer._has_inner = True
         if self._params:
             known["params"] = self._params
         given = "" if outer is None or self._outer is None else self._outer.owner
         owner = self.owner or given or owner_of_client()
-        self._asked_to_stop, self._opened, self._has_inner = False, {}, False
+        self._asked_to_stop, self._opened = False, {}
         listen(client, self._run, self)
         self._plain = False
         try:

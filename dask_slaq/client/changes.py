@@ -365,9 +365,6 @@ CAUSES = {
     "with those of the same value only, and parameters are pruned in all folds or in none",
     "scores": "search %(job)r: the loss of every model only rose: if it is a score, open the "
     "search with maximize=True",
-    "idle": "job %(job)r: nothing was submitted or reported in its block. What this program trains "
-    "by itself, as a fit of scikit-learn, is not seen: submit it in the block, by slaq.submit or "
-    "the client, or call dask_slaq.report(loss) after each step",
     "job": "job %(job)r: its tasks %(tasks)r call dask_slaq.report, which is for the tasks of a "
     "search: open the block with slaq.search instead of slaq.job if each task trains a model of "
     "its own, or pass job.reporter() to the tasks of one training",

@@ -315,13 +315,10 @@ class Job(Block):
 
     async def _close(self, client: Client, outcome: str = "done") -> None:
         if client.status == "running" and not self._plain and not self._over(client):
-            reports, known = self._losses.reports, {"run": self._run, "outcome": outcome}
-            if outcome == "done" and not reports and not self._has_inner:
-                # On the stream of submitted tasks, after which it is known whether any came. It
-                # ends the job, which is awaited by a report that does not come.
-                reports, leave = 1, {"op": "slaq-leave", "job": self.name, "run": self._run}
-                client._send_to_scheduler(leave)
-            await request(client, "slaq_close", name=self.name, reports=reports, **known)
+            known = {"name": self.name, "run": self._run}
+            await request(
+                client, "slaq_close", **known, reports=self._losses.reports, outcome=outcome
+            )
 
     def _enter(self, client: Client) -> Self:
         super()._enter(client)

@@ -290,27 +290,6 @@ def test_a_job_whose_loss_only_rises(client, caplog, losses, n):
     assert len(texts) == n and all("report a score with a minus" in text for text in texts)
 
 
-def test_a_job_in_which_nothing_happens(client, said):
-    with slaq.job("local"):
-        inc(1)
-    (text,) = said(1)
-    assert "job 'local'" in text and "nothing was submitted or reported" in text
-    with slaq.job("reports") as job:
-        job.report(1.0)
-    with slaq.job("submits"):
-        future = client.submit(inc, 1, pure=False)
-    with slaq.job("computes"):
-        dask.delayed(inc)(2).compute()
-    with slaq.job("outer"), slaq.job("within"):
-        client.submit(inc, 2, pure=False).result()
-    with pytest.raises(ZeroDivisionError), slaq.job("failed"):
-        1 / 0  # noqa: B018
-    assert future.result() == 2
-    client.run_on_scheduler(lambda: None)
-    time.sleep(0.2)
-    assert len(said(1)) == 1
-
-
 def test_models_that_are_jobs_without_reports_are_not_told_one_by_one(client, said):
     with slaq.search("grid", client=client):
         done = [slaq.submit(inc, i, name=f"m{i}", client=client) for i in range(3)]

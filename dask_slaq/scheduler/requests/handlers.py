@@ -389,6 +389,6 @@ class Messages:
     def leave(
         self, sender: Sender, /, job: Any = None, run: Any = None, failed: Any = False, **_: Any
     ) -> None:
-        """Record that the block of a search, or a job without reports, was left."""
+        """Record that the block of a search was left; see `Searches.leave`."""
         self.plugin.jobs.owned(job, sender.comm, run)
         self.plugin.searches.leave(job, "failed" if failed else "done")

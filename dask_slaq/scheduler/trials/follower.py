@@ -300,11 +300,6 @@ class Follower:
         elif is_empty:
             self._warn(search.pool, "empty")
 
-    def warn_of_idle(self, pool: Pool) -> None:
-        """Tell the client of a job in whose block no task was submitted."""
-        if not (pool.tasks or pool.ended):
-            self._warn(pool, "idle")
-
     def seceded(self, key: Any) -> None:
         """Count a trial whose task has given up its thread, before it tells why."""
         search = self._search_of(key)

@@ -215,7 +215,7 @@ class Searches:
             del self._interrupted[known]
 
     def leave(self, name: str, outcome: str) -> None:
-        """Record that a search's block was left: it ends with its last task, and a job at once.
+        """Record that a search's block was left: it ends with its last task.
 
         With the outcome ``"failed"`` and not ``"done"`` it ends at once.
         """
@@ -227,8 +227,6 @@ class Searches:
             search.outcome = outcome
             if outcome == "done":
                 self.follower.warn_of_unknown(search)
-        elif outcome == "done" and name not in self._with_job:
-            self.follower.warn_of_idle(self._pools.pools[name])
         if search is None or outcome == "failed" or not search.goes_on:
             self._end_job(name, outcome)
 
