@@ -288,10 +288,3 @@ def test_a_job_whose_loss_only_rises(client, caplog, losses, n):
             mine.report(loss)
     texts = [text for text in caplog.messages if "has only risen in 20 reports" in text]
     assert len(texts) == n and all("report a score with a minus" in text for text in texts)
-
-
-def test_models_that_are_jobs_without_reports_are_not_told_one_by_one(client, said):
-    with slaq.search("grid", client=client):
-        done = [slaq.submit(inc, i, name=f"m{i}", client=client) for i in range(3)]
-        assert [future.result(PATIENCE) for future in done] == [1, 2, 3]
-    assert not [text for text in said(0) if "nothing was submitted" in text]
