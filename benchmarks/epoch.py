@@ -122,7 +122,7 @@ def _epoch(
     for _ in range(SLOTS):  # not timed here, but in `benchmarks.scale`
         workers.finish_next()
     pools = slaq.pools
-    pools.rounds.soon()  # the dispatch is timed separately: none is made in the epoch
+    pools.wakes.soon()  # the dispatch is timed separately: none is made in the epoch
     before = len(pools.sent)
     begin = thread_time()
     _report(slaq, names, sender, k)

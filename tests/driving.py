@@ -86,10 +86,11 @@ class Inside:
         "dropped": "messages._dropped._held",  # messages of which the log is still to tell
         # Tasks
         "pools": "pools.pools",  # ready, running and all tasks of each job, and its workers
-        "pool_of": "pools.tracker.pool_of",  # by key
-        "migrating": "pools.tracker.migrating",  # models between two workers
+        "pool_of": "pools.records.pool_of",  # by key
+        "migrating": "pools.records.migrating",  # models between two workers
         "excused": "pools.tracker.control.excused",  # deaths of workers that do not count
         "tracker": "pools.tracker",
+        "records": "pools.records",
         "control": "pools.control",  # what changes tasks
         "patch": "pools.patch",  # of the scheduler's methods
         "hold": "pools.hold",
@@ -569,7 +570,7 @@ class Recorder(SchedulerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         pools = self.plugin.pools
-        pool = pools.tracker.pool_of.get(key)
+        pool = pools.records.pool_of.get(key)
         if finish == "processing" and pool is not None:
             worker = self.scheduler.tasks[key].processing_on.address
             self.sent[key] = pool.name, worker, frozenset(pool.granted.workers), len(pools.pools)

@@ -178,7 +178,7 @@ class Inside(SchedulerPlugin):
         """Count a task that was sent."""
         if finish != "processing" or (slaq := self.scheduler.plugins.get("slaq")) is None:
             return
-        pool = slaq.pools.tracker.pool_of.get(key)
+        pool = slaq.pools.records.pool_of.get(key)
         if pool is not None and pool.reports:
             address = self.scheduler.tasks[key].processing_on.address
             self.sent += 1

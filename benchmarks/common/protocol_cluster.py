@@ -98,12 +98,12 @@ async def settled(scheduler: Scheduler) -> None:
     """Wait until the plugin has finished the work that it put off to later steps."""
     await asyncio.sleep(0.05)
     slaq = scheduler.plugins.get("slaq")
-    await until(lambda: slaq is None or not (_converts(slaq.pools) or slaq.pools.rounds.due))
+    await until(lambda: slaq is None or not (_converts(slaq.pools) or slaq.pools.wakes.due))
     await asyncio.sleep(0.05)
 
 
 def _converts(pools: Any) -> bool:
     """Return whether tasks that Dask has queued are still to be held, or held ones given back."""
-    if not pools.tracker.holding:
+    if not pools.records.holding:
         return bool(pools.holds_or_releases)
     return any(map(pools.tracker.is_held, pools.scheduler.queued))

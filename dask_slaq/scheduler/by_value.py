@@ -158,7 +158,7 @@ class ByValue:
 
     def _outside(self) -> Iterator[TaskState]:
         """Yield the tasks that wait or run and belong to no job."""
-        scheduler, owner = self._scheduler, self._pools.tracker.pool_of
+        scheduler, owner = self._scheduler, self._pools.records.pool_of
         running = (ts for ws in scheduler.workers.values() for ts in ws.processing)
         for ts in chain(scheduler.queued, scheduler.unrunnable, running):
             if ts.key not in owner:

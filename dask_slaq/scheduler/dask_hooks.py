@@ -91,25 +91,25 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
 
         What concerns nobody here ends here. Usage is counted after a failure, too.
         """
-        jobs, tracker, searches = self.jobs, self.pools.tracker, self.searches
-        pool = tracker.pool_of.get(key) if self.failed is None else None
+        jobs, pools, searches = self.jobs, self.pools, self.searches
+        pool = pools.records.pool_of.get(key) if jobs.reports and self.failed is None else None
         if start == "processing" and (
-            pool is None or key in tracker.seceded_at or key in jobs.accounts.ahead
+            pool is None or key in pools.charges.seceded_at or key in jobs.accounts.ahead
         ):
             ran = kwargs.get("startstops") or ()
             jobs.accounts.task_ended(key, ran, followed=self.failed is None)
         if self.failed is not None:
             return
-        if searches.running or searches.states.names or self.pools.limits.most:
+        if searches.running or searches.states.names or pools.limits.most:
             self._follow(key, start, finish, kwargs)
         elif pool is None:  # of no job: it may take a thread, or free one
-            if jobs.reports and "processing" in (start, finish):
+            if jobs.reports and (start == "processing" or finish == "processing"):
                 self._follow(key, start, finish, kwargs)
         elif finish != "queued" and not (start == "memory" and finish == "released"):
             if finish == "waiting" and self.scheduler.tasks[key] in pool.unfinished:
                 return  # it waits, as it did before
             try:  # as `guarded` does, for less: this is called three times per task
-                tracker.transition(key, start, finish, kwargs)
+                pools.tracker.transition(key, start, finish, kwargs)
                 if self.scheduler.validate:
                     self.pools.check_task(key)
             except Exception as error:
@@ -248,7 +248,7 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
         if self._does_not_secede(key=key, worker=worker) is None:
             return functools.partial(self._task_seceded, key)
         ws = self.scheduler.tasks[key].processing_on
-        if ws is not None and ws.address == worker and key not in self.pools.tracker.seceded_at:
+        if ws is not None and ws.address == worker and key not in self.pools.charges.seceded_at:
             self._task_seceded(key)  # until now it counted as seceded while it waits in a report
         return False
 

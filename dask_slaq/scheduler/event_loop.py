@@ -76,13 +76,13 @@ class Throttle:
 
 
 class Timers:
-    """Calls `ring` with each value when it is due.
+    """Calls `ring` with the list of the values that are due.
 
     It has one time per value: whoever looks when it rings asks again for what is due later. One
     timer waits for the first of them, since most are moved before they are due.
     """
 
-    def __init__(self, ring: Callable[[Any], object]) -> None:
+    def __init__(self, ring: Callable[[list[Any]], object]) -> None:
         self._ring = ring
         self._due: dict[Any, float] = {}
         self._heap: list[tuple[float, int, Any]] = []  # times, those of values that moved as well
@@ -136,8 +136,8 @@ class Timers:
             if self._due.get(value) == when:
                 del self._due[value]
                 due.append(value)
-        for value in due:
-            self._ring(value)
+        if due:
+            self._ring(due)
         if self._heap and self._heap[0][0] < self._at:
             self._wait(self._heap[0][0])
 

@@ -174,6 +174,7 @@ class SlaqPlugin(DaskHooks):
             lend=chosen.lend,
             ahead=chosen.ahead,
             epoch=chosen.epoch,
+            observe=self.engine.observe_task,
             fail=self.fall_back,
             enter=self.enter,
             follows_tasks=lambda: self.failed is None and self in scheduler.plugins.values(),
@@ -392,7 +393,7 @@ class SlaqPlugin(DaskHooks):
             return
         if self.pools.tick(0.5):
             logger.warning("tasks waited in a pool although slots were free; they run now")
-        for end in self.pools.tracker.take_ends():
+        for end in self.pools.charges.take_ends():
             self.speeds.observe(*end)
         self.speeds.learn(monotonic())
         if self._by_value is not None:

@@ -69,7 +69,7 @@ class Scaling:
         elif not self._active:
             return workers
         else:
-            busy, owner = self.busy(), self._pools.tracker.pool_of
+            busy, owner = self.busy(), self._pools.records.pool_of
             found = [
                 ws
                 for ws in workers

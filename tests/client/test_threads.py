@@ -29,7 +29,7 @@ def plugin_of(client):
 
 
 def job_of(client, future):
-    return plugin_of(client).pools.tracker.pool_of[future.key].name
+    return plugin_of(client).pools.records.pool_of[future.key].name
 
 
 def begin(client, block=slaq.job):

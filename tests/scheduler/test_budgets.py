@@ -238,7 +238,7 @@ async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, pl
     async with jobs(c, "of ann", owner="ann"), jobs(c, "of bob", owner="bob"):
         pools = inside(plugin).pools  # before any decision
         assert pools["of ann"].group.on_leftovers and not pools["of bob"].group.on_leftovers
-        keys = [plugin.pools.rounds.key(pools[name]) for name in ("of bob", "of ann")]
+        keys = [plugin.pools.cluster.key(pools[name]) for name in ("of bob", "of ann")]
         assert keys == sorted(keys)
 
 

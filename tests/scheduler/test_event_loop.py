@@ -16,7 +16,7 @@ from dask_slaq.scheduler.event_loop import Throttle, Timers
 @virtually
 async def test_an_alarm_keeps_one_entry_per_value_until_it_is_cancelled():
     rung = []
-    alarm = Timers(rung.append)
+    alarm = Timers(rung.extend)
     for epoch in range(400):
         for worker in range(50):
             alarm.set(virtual.now() + 3600 - epoch, f"worker-{worker}")
@@ -37,7 +37,12 @@ async def test_an_alarm_keeps_one_entry_per_value_until_it_is_cancelled():
 async def test_an_alarm_rings_for_each_value_at_the_earliest_time_asked_for(asked):
     """At each value's time; what was asked for later is asked for again by who looks then."""
     begin, rung, earliest = virtual.now(), {}, {}
-    alarm = Timers(lambda value: rung.setdefault(value, virtual.now() - begin))
+
+    def ring(values):
+        for value in values:
+            rung.setdefault(value, virtual.now() - begin)
+
+    alarm = Timers(ring)
     for value, delay in asked:
         alarm.set(begin + delay, value)
         earliest[value] = min(delay, earliest.get(value, delay))

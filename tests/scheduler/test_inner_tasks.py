@@ -67,7 +67,7 @@ async def test_tasks_that_a_task_submits_are_of_its_job(c, s, plugin, a, b, tree
         futures = in_job(c, "of ann").map(tree, [8, 8], pure=False)
         assert await asyncio.wait_for(c.gather(futures), 60) == [28, 28]
         assert max(AtOnce.begun) == 2
-        assert not inside(plugin).tracker._inner and not inside(plugin).tracker._submitter
+        assert not inside(plugin).records.inner and not inside(plugin).records.submitter
     assert usage(await slaq.usage(client=c)).keys() == {"ann"}
 
 

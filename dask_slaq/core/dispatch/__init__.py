@@ -15,4 +15,5 @@ from dask_slaq.core.dispatch.ready import ANY as ANY
 from dask_slaq.core.dispatch.ready import DurationEstimate as DurationEstimate
 from dask_slaq.core.dispatch.ready import Ready as Ready
 from dask_slaq.core.dispatch.ready import TaskConstraints as TaskConstraints
+from dask_slaq.core.dispatch.ready import Waiting as Waiting
 from dask_slaq.core.dispatch.slots import Slots as Slots

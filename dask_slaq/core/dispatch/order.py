@@ -31,7 +31,7 @@ MOST_ASKED = 50
 
 
 class Order:
-    """Jobs in the order in which they are served, and their ready tasks.
+    """Jobs in the order in which they are served, and their ready tasks, which are `waiting`.
 
     `lend` is whether jobs are served above their cap, and before others that are below their share;
     if not, a task takes a thread outside of its job's worker set only with its grant. And
@@ -42,13 +42,14 @@ class Order:
 
     def __init__(
         self,
+        waiting: Waiting[JobQueue] | None = None,
         *,
         lend: bool = True,
         saturation: float = 1.1,
         listed: Callable[[Handover], Iterable[JobQueue]] = lambda task: (),
         prefers: Callable[[JobQueue], None] = lambda pool: None,
     ) -> None:
-        self.waiting: Waiting[JobQueue] = Waiting()
+        self.waiting: Waiting[JobQueue] = Waiting() if waiting is None else waiting
         self.lend, self.saturation = lend, saturation
         self._listed, self._prefers = listed, prefers
         self.tokens_at = math.inf  # when a job with ready tasks, asked for lately, has tokens again

@@ -35,7 +35,7 @@ def _look_for_blocked(jobs: ScheduledJobs) -> None:
         pool = jobs.pools.pools[name]
         if name in jobs.queued and (owner := jobs.admission.waits_for_itself(name)):
             jobs.goals.tell_once(name, "blocked", f"is blocked: {_around(jobs, owner)}")
-        if not (pool.ready and jobs.pools.tracker.holding) or pool.paused:
+        if not (pool.ready and jobs.pools.records.holding) or pool.paused:
             continue
         blocked = blocked_in(jobs, pool)
         if blocked is None:
@@ -54,7 +54,7 @@ def _around(jobs: ScheduledJobs, owner: str) -> str:
 
 def blocked_in(jobs: ScheduledJobs, pool: Pool) -> Blocked | None:
     """Return what can never start of a pool under the limits as they are; None if all can."""
-    if pool.group is None and not (pool.gang or jobs.pools.tracker.gangs):
+    if pool.group is None and not (pool.gang or jobs.pools.records.gangs):
         return None
     return find_blocked(jobs.pools, pool)
 

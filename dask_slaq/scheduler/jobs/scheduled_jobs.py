@@ -81,11 +81,18 @@ class ScheduledJobs(KnownJobs):
         self.unowned = UnownedUsage(settings.history)
         self._settings, self._changed, self.run_history = settings, changed, run_history
         self.other_weight = settings.other_weight  # of tasks outside of jobs
-        pools.tracker.charge = self.charge
         self.alert = alert
         self.owners = ClientOwners(scheduler, name_of, lambda: self.accounts.settle())
-        counted = scheduler, pools.tracker, self._payer_of, self.owners.of, settings.half_life
-        self.accounts = Accounts(run_history.store, *counted, lambda: self.budgets.check())
+        self.accounts = Accounts(
+            run_history.store,
+            scheduler,
+            pools.records,
+            pools.charges,
+            self._payer_of,
+            self.owners.of,
+            settings.half_life,
+            lambda: self.budgets.check(),
+        )
         self.reservations = KeptReservations(run_history.store, lambda: scheduler.total_nthreads)
         self.budgets = BudgetWatch(self)
         self.budgets.check()
@@ -308,13 +315,6 @@ class ScheduledJobs(KnownJobs):
             pace = self.pace[job] = Pace(now)
         pace.step(now)
 
-    def charge(self, name: str, seconds: float, at_once: float) -> None:
-        """Charge a job and its owner for a finished task. See `Engine.observe_task`."""
-        self.engine.observe_task(name, seconds, at_once)
-        self.accounts.of_pools[name] += seconds
-        if name not in self.reports:
-            self.unowned.ended += seconds
-
     def pause(self, name: str, paused: bool) -> None:
         """Resume a job, or if `paused` let its running tasks end and no other start."""
         (self.paused.add if paused else self.paused.discard)(name)
@@ -423,6 +423,7 @@ class ScheduledJobs(KnownJobs):
         running = self.accounts.running()
         self.epochs.add(now, names, self._values(names, running))
         unowned = sum(seconds for name, seconds in running.items() if name not in self.reports)
+        unowned += self.pools.charges.unowned
         self.unowned.record(now, unowned, self.scheduler.total_nthreads)
 
     def remember(self, name: str) -> None:

@@ -21,7 +21,7 @@ from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.owners.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage, decayed
 from dask_slaq.core.safely import safely
-from dask_slaq.scheduler.pools import Pool, TaskTracker
+from dask_slaq.scheduler.pools import Charges, Pool, TaskRecords
 
 if TYPE_CHECKING:
     from dask_slaq.run_history import RunStore  # and SQLite
@@ -49,21 +49,19 @@ class UsageByOwner(dict[str, Usage]):
 class UnownedUsage:
     """Core-seconds of tasks outside jobs, in the newest epochs. They count only while jobs run.
 
-    `epochs` has the Unix seconds of each, and the core-seconds used until then; `ended` is what
-    the tasks that have ended used.
+    `epochs` has the Unix seconds of each, and the core-seconds used until then.
     """
 
     def __init__(self, most: int) -> None:
-        self.ended = 0.0
         self.epochs: deque[tuple[float, float]] = deque(maxlen=most)
         self._seen = 0.0
 
-    def record(self, now: float, running: float, threads: int) -> None:
-        """Add an epoch: Unix seconds, core-seconds of tasks that run, threads of the cluster."""
+    def record(self, now: float, used: float, threads: int) -> None:
+        """Add an epoch: Unix seconds, core-seconds of all tasks, threads of the cluster."""
         before, total = self.epochs[-1] if self.epochs else (now, 0.0)
         # Tasks that ran before the first job bring seconds of earlier epochs with them.
-        grown = min(max(self.ended + running - self._seen, 0.0), threads * (now - before))
-        self._seen = self.ended + running
+        grown = min(max(used - self._seen, 0.0), threads * (now - before))
+        self._seen = used
         self.epochs.append((now, total + grown))
 
 
@@ -80,13 +78,14 @@ class Accounts:
         self,
         store: RunStore | None,
         scheduler: Scheduler,
-        tracker: TaskTracker,
+        records: TaskRecords,
+        charges: Charges,
         payer_of: Callable[[str], tuple[str, str, str]],
         owner_of: Callable[[str], str],
         half_life: float | None,
         ticked: Callable[[], object],
     ) -> None:
-        self._scheduler, self._tracker = scheduler, tracker
+        self._scheduler, self._records, self._charges = scheduler, records, charges
         self.store = store
         self._payer_of, self._owner_of = payer_of, owner_of
         self._ticked = ticked
@@ -97,9 +96,8 @@ class Accounts:
         self.half_life = half_life
         self._lately: defaultdict[str, float] = defaultdict(float)
         self.ledger = Ledger()
-        # Core-seconds that are not in the ledger yet: by the name of the pool that they are charged
-        # to, by payer if it is closed, and outside of jobs by client.
-        self.of_pools: defaultdict[str, float] = defaultdict(float)
+        # Core-seconds that are not in the ledger yet: of closed pools by payer, and outside of jobs
+        # by client.
         self._new: defaultdict[tuple[str, str, str], float] = defaultdict(float)
         self._outside: defaultdict[str | None, float] = defaultdict(float)
         self._peaks: dict[str, float] = {}  # core-seconds that counters have shown
@@ -137,7 +135,7 @@ class Accounts:
     @safely
     def settle(self) -> None:
         """Enter the core-seconds of tasks into the ledger: for all at once, since each takes µs."""
-        for name in list(self.of_pools):
+        for name in list(self._charges.of_pools):
             self.pool_closes(name)
         new, self._new = self._new, defaultdict(float)
         outside, self._outside = self._outside, defaultdict(float)
@@ -164,7 +162,7 @@ class Accounts:
     @safely
     def pool_closes(self, name: str) -> None:
         """Have who pays for a pool now pay for what was charged to it."""
-        if seconds := self.of_pools.pop(name, 0.0):
+        if seconds := self._charges.of_pools.pop(name, 0.0):
             self._new[self._payer_of(name)] += seconds
 
     @safely
@@ -181,9 +179,9 @@ class Accounts:
                 begin, end = run["start"], run["stop"]
         if begin is None:
             return  # it used what it was charged for, and is lost
-        pool = self._tracker.pool_of.get(key) if followed else None
+        pool = self._records.pool_of.get(key) if followed else None
         if pool is not None:
-            begin = max(begin, self._tracker.charged_to(key))
+            begin = max(begin, self._charges.charged_to(key))
         seconds = max(end - begin, 0.0)
         if seconds != ahead:
             self._charge(self._scheduler.tasks.get(key), pool, seconds - ahead)
@@ -208,7 +206,7 @@ class Accounts:
     def _charge(self, ts: TaskState | None, pool: Pool | None, seconds: float) -> None:
         """Charge the job, or the client, that pays for a task."""
         if pool is not None:
-            self.of_pools[pool.name] += seconds
+            self._charges.of_pools[pool.name] += seconds
         else:
             self._outside[self._client_of(ts)] += seconds
 
@@ -301,11 +299,11 @@ class Accounts:
 
     def _running(self) -> Iterator[tuple[TaskState, Pool | None, float]]:
         """Yield the running tasks, and their core-seconds that are not charged yet."""
-        tracker = self._tracker
         for ws in self._scheduler.workers.values():
             for ts, seconds in ws.executing.items():
                 if ts.processing_on is ws:  # it has not ended since the heartbeat
-                    yield ts, tracker.pool_of.get(ts.key), tracker.uncharged(ts, seconds)
+                    pool = self._records.pool_of.get(ts.key)
+                    yield ts, pool, self._charges.uncharged(ts, seconds)
 
     def running(self) -> dict[str, float]:
         """Return the core-seconds of running tasks for which pools were not charged, by name."""

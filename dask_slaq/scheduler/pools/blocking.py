@@ -30,9 +30,9 @@ def name_of(group: Group, pool: Pool) -> str:
 
 def find_blocked(pools: Pools, pool: Pool) -> Blocked | None:
     """Return what can never start of a pool under the limits as they are; None if all can."""
-    for gang in pools.tracker.gangs.waiting(pool):
+    for gang in pools.records.gangs.waiting(pool):
         if gang.complete(monotonic()):
-            threads = pools.rounds.threads_of(gang)
+            threads = pools.cluster.threads_of(gang)
             if found := _above_limits(pools, pool, gang.members, sum(threads.values())):
                 return found
     return _needs_too_much(pool) or _in_parts(pools, pool)

@@ -11,11 +11,11 @@ from dask_slaq.scheduler.pools.records import UNFINISHED
 
 def left_over(pools: Any) -> list[str]:
     """Describe what is left although no job runs. Empty if nothing is."""
-    tracker = pools.tracker
+    charges = pools.charges
     found = [f"pool {name}" for name in pools.pools]
-    found += [f"owner of {key}" for key in tracker.pool_of]
-    found += [f"time of secession of {key}" for key in tracker.seceded_at]
-    found += [f"charges of {key}" for key in (*tracker.charged_until, *tracker.waited)]
+    found += [f"owner of {key}" for key in pools.records.pool_of]
+    found += [f"time of secession of {key}" for key in charges.seceded_at]
+    found += [f"charges of {key}" for key in (*charges.charged_until, *charges.waited)]
     if len(pools.sent):
         found.append(f"{len(pools.sent)} tasks on workers")
     if pools.holds_or_releases:
@@ -27,7 +27,7 @@ def left_over(pools: Any) -> list[str]:
 
 def check(pools: Any) -> None:
     """Raise `AssertionError` unless all records agree with the scheduler."""
-    tasks, owner = pools.scheduler.tasks, pools.tracker.pool_of
+    tasks, owner = pools.scheduler.tasks, pools.records.pool_of
     for key, pool in owner.items():
         assert key in tasks, f"{key!r} is forgotten, but in pool {pool.name}"
         assert tasks[key] in pool.tasks, f"{key!r} is another task of that key in {pool.name}"
@@ -38,7 +38,7 @@ def check(pools: Any) -> None:
             assert ts in pool.tasks, f"{ts} is not in the pool {name} that counts it"
         assert all(owner.get(ts.key) is pool for ts in pool.tasks), f"tasks of {name}"
         filed = sum(map(len, pool.filed.values()))
-        together = sum(pools.tracker.gangs.is_open(ts) for ts in pool.ready)
+        together = sum(pools.records.gangs.is_open(ts) for ts in pool.ready)
         assert filed + together == len(pool.ready), f"ready tasks of {name}"
         threads = sum(sent.threads for sent in pool.running.values())
         assert math.isclose(pool.threads, threads, abs_tol=1e-6), f"threads of {name}"
@@ -54,25 +54,25 @@ def check(pools: Any) -> None:
     pools.sent.check()
     rounds = pools.rounds
     for address, slots in rounds.dispatcher.free.items():
-        assert slots.has_thread or address in rounds.look_at, f"{address} counts as free"
-    tracker = pools.tracker
-    for records in (tracker.seceded_at, tracker.charged_until, tracker.waited):
+        assert slots.has_thread or address in pools.wakes.look_at, f"{address} counts as free"
+    charges = pools.charges
+    for records in (charges.seceded_at, charges.charged_until, charges.waited):
         assert records.keys() <= owner.keys(), "a record of an unknown task"
 
 
 def check_task(pools: Any, key: Any) -> None:
     """Raise `AssertionError` unless the records of one task agree with the scheduler."""
-    pool, ts = pools.tracker.pool_of.get(key), pools.scheduler.tasks.get(key)
+    pool, ts = pools.records.pool_of.get(key), pools.scheduler.tasks.get(key)
     if ts is None or pool is None or ts not in pool.tasks:
         assert ts is None or not pools.control.has(ts), f"{ts} is restricted, but in no pool"
         return
     assert pools.pools.get(pool.name) is pool, f"{ts} is in the closed pool {pool.name}"
     if ts in pool.ready:
         assert ts.state in pools.control.WAITING, f"{ts} is held, but {ts.state}"
-        gang, task = pools.tracker.gangs.is_open(ts), pool.ready[ts]
+        gang, task = pools.records.gangs.is_open(ts), pool.ready[ts]
         assert gang or task in pool.filed[task.constraints], f"{ts} is not to be found"
-    elif ts in pools.patch.queue.held or (ts.state == "no-worker" and pools.tracker.in_pool(ts)):
-        waits = ts in pools._to_release or ts.key in pools.tracker.migrating
+    elif ts in pools.patch.queue.held or (ts.state == "no-worker" and pools.records.in_pool(ts)):
+        waits = ts in pools._to_release or ts.key in pools.records.migrating
         assert waits, f"{ts} is held, but not ready"
     if (task := pool.running.get(ts)) is not None:
         assert ts.state == "processing", f"{ts} counts as on a worker"

@@ -23,7 +23,9 @@ from dask_slaq.core.settings import LIMIT_LABEL as LABEL
 from dask_slaq.core.settings import shown
 from dask_slaq.scheduler.event_loop import ChunkedWork
 from dask_slaq.scheduler.pools.pool import Pool
+from dask_slaq.scheduler.pools.records import TaskRecords
 from dask_slaq.scheduler.pools.task_control import TaskControl
+from dask_slaq.scheduler.pools.wakes import Wakes
 
 logger = logging.getLogger(__name__)
 
@@ -42,21 +44,20 @@ def label_given(ts: TaskState) -> str | None:
 class Limits:
     """Limits of a scheduler, and the tasks that wait for them. False if there are none.
 
-    `in_pool` returns whether a ready task waits in the pool of its job, and `holding` whether any
-    may; `freed` is called when a full label has room again.
+    `records` tell whether a ready task waits in the pool of its job; `wakes` have pools look when a
+    full label has room again.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
         control: TaskControl,
-        in_pool: Callable[[TaskState], bool],
-        holding: Callable[[], bool],
-        freed: Callable[[], None],
+        records: TaskRecords,
+        wakes: Wakes,
         enter: Callable[..., Any],
     ) -> None:
         self.scheduler, self._control = scheduler, control
-        self._in_pool, self._holding, self._freed, self._enter = in_pool, holding, freed, enter
+        self._records, self._wakes, self._enter = records, wakes, enter
         self.most: dict[str, int] = {}  # tasks at once, by label
         self.used: Counter[str] = Counter()
         self._running: dict[Any, str] = {}  # label of each task that counts, by key
@@ -121,7 +122,7 @@ class Limits:
             return
         for ts in self.scheduler.unrunnable:
             label = self.label_of(ts)
-            if label is not None and not self._in_pool(ts):
+            if label is not None and not self._records.in_pool(ts):
                 self._wait(label, ts)
         self._wake()
 
@@ -143,7 +144,7 @@ class Limits:
         if finish == "processing":
             self._running[key] = label
             self.used[label] += 1
-        elif not (self._in_pool(ts) or self.free(label)):
+        elif not (self._records.in_pool(ts) or self.free(label)):
             # With room in its label, no worker may run it, and Dask tries again when one joins.
             self._wait(label, ts)
 
@@ -196,14 +197,14 @@ class Limits:
     def _wake(self) -> None:
         """Let tasks of labels go soon. Those here and those in pools choose first in turn."""
         if self._entries and not self._reserved:
-            first = self._later is not None or not (self._first_here and self._holding())
+            first = self._later is not None or not (self._first_here and self._records.holding)
             if self._later is not None:  # pools had their choice
                 self._later.cancel()
             self._first_here = self._reserved = first
             # Not at once: the cause may be a transition.
             delay = 0 if first else constants.AFTER_JOBS
             self._later = asyncio.get_running_loop().call_later(delay, self._enter, self._go)
-        self._freed()
+        self._wakes.soon()
 
     def _go(self) -> None:
         self._later = None
@@ -219,7 +220,7 @@ class Limits:
         self._reserved = False
         if any(ready and self.free(label) for label, ready in self._waiting.items()):
             self._wake()  # one of an earlier label has ended meanwhile
-        self._freed()  # for pools to take what is left
+        self._wakes.soon()  # for pools to take what is left
 
     def _first(self, label: str) -> list[TaskState]:
         found: list[TaskState] = []

@@ -109,7 +109,7 @@ class TaskPools:
                 if all(ts.run_spec is None or ts.state != "released" for ts in states):
                     continue
                 pool = self._pool_of_unowned(client)
-            self._pools.tracker.own(pool, states, parent if name == around else None)
+            self._pools.records.own(pool, states, parent if name == around else None)
         self._pools.hold(self._is_contended())
 
     def _pool_around(self, submitter: Any) -> tuple[str | None, TaskState | None]:
@@ -120,7 +120,7 @@ class TaskPools:
                 ts = self._pools.scheduler.tasks.get(submitter)
         if ts is None or ts.processing_on is None:
             return None, None
-        return self._pools.tracker.job_of(ts.key), ts
+        return self._pools.records.job_of(ts.key), ts
 
     def _may_name(self, client: str, around: str, parent: TaskState | None, comm: Comm) -> bool:
         """Return whether a client is believed that a task in the pool `around` has submitted tasks.
@@ -218,15 +218,15 @@ class TaskPools:
     def _take(self, pool: Pool, tasks: list[TaskState]) -> None:
         """Put tasks into a pool that were submitted before it opened."""
         pools = self._pools
-        pools.tracker.own(pool, tasks)
-        if pools.tracker.holding:
+        pools.records.own(pool, tasks)
+        if pools.records.holding:
             pools.control.release(tasks, "held")  # those that wait already
         else:
             pools.hold(self._is_contended())
 
     def _unfinished(self) -> Iterator[tuple[str, TaskState]]:
         """Yield each unowned, unfinished task with a client that waits for it."""
-        scheduler, pool_of = self._pools.scheduler, self._pools.tracker.pool_of
+        scheduler, pool_of = self._pools.scheduler, self._pools.records.pool_of
         seen: set[TaskState] = set()
         for name, client in list(scheduler.clients.items()):
             for ts in _behind(client.wants_what, seen):

@@ -20,20 +20,24 @@ from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-from dask_slaq.core.dispatch import Group, Guarantee, JobQueue, Order, constants
+from dask_slaq.core.dispatch import Group, Guarantee, JobQueue, Order, Waiting, constants
 from dask_slaq.core.grants import Terms
 from dask_slaq.core.owners.terms import OwnerGrant
 from dask_slaq.scheduler.event_loop import ChunkedWork
 from dask_slaq.scheduler.pools import checks
+from dask_slaq.scheduler.pools.charges import Charges
+from dask_slaq.scheduler.pools.cluster_state import ClusterState
 from dask_slaq.scheduler.pools.dispatch_rounds import DispatchRounds
 from dask_slaq.scheduler.pools.durations import Durations
 from dask_slaq.scheduler.pools.label_limits import Limits, label_given
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
 from dask_slaq.scheduler.pools.pool import Binding, Pool
+from dask_slaq.scheduler.pools.records import TaskRecords
 from dask_slaq.scheduler.pools.scheduler_patch import SchedulerPatch
 from dask_slaq.scheduler.pools.slots import SentTasks, has_thread
 from dask_slaq.scheduler.pools.task_control import TaskControl
 from dask_slaq.scheduler.pools.tracker import TaskTracker
+from dask_slaq.scheduler.pools.wakes import Wakes
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +64,7 @@ class Pools:
         lend: bool,  # whether a job may use slots outside its worker set
         ahead: float,  # seconds before the end of a task at which another one is sent
         epoch: float,  # seconds for which an unused guarantee accrues at most
+        observe: Callable[[str, float, int], None],  # see `Charges`
         fail: Callable[[BaseException], None],
         enter: Callable[..., Any],
         follows_tasks: Callable[[], bool],  # not after a failure or when unregistered
@@ -71,34 +76,29 @@ class Pools:
         self.groups: dict[str, Group] = {}  # of owners and teams; empty unless they are configured
         self.bindings: deque[Binding] = deque(maxlen=log_length)
         self.durations = Durations()  # shared by all jobs, as long as there are any
-        self.order = order = Order(
-            lend=lend,
-            saturation=scheduler.WORKER_SATURATION,
-            listed=lambda task: self.tracker.listed(task.ts),
-            prefers=self._log_preference,
-        )
-        self.waiting = order.waiting
-        self._logged_preference = False
-        self._unchecked = 0
-        self.patch = patch = SchedulerPatch(scheduler, fail)
-        self.control = control = TaskControl(scheduler, patch)
+        self.waiting: Waiting[JobQueue] = Waiting()
+        self.wakes = wakes = Wakes(self.waiting, self._round, enter)
+        self.control = control = TaskControl(scheduler)
         self.sent = sent = SentTasks(ahead)
         gangs = PinnedGangs()
-        self.limits = limits = Limits(
-            scheduler,
-            control,
-            lambda ts: self.tracker.in_pool(ts),
-            lambda: self.tracker.holding,
-            lambda: self.rounds.soon(),
-            enter,
+        self.records = records = TaskRecords(scheduler, sent, gangs, wakes, lend)
+        self.order = order = Order(
+            self.waiting,
+            lend=lend,
+            saturation=scheduler.WORKER_SATURATION,
+            listed=records.listed,
+            prefers=self._log_preference,
         )
-        self.rounds = rounds = DispatchRounds(
-            scheduler, order, sent, gangs, limits, lambda: self.dispatch(), enter
-        )
+        self.limits = limits = Limits(scheduler, control, records, wakes, enter)
+        self.cluster = ClusterState(scheduler, order, sent, gangs, limits)
+        self.rounds = rounds = DispatchRounds(self.cluster, wakes, enter)
+        self.charges = charges = Charges(records, observe)
         self.tracker = tracker = TaskTracker(
-            scheduler, patch, control, sent, rounds, self.bindings.append, order, limits, gangs
+            scheduler, control, records, charges, sent, rounds, order, limits, self.bindings.append
         )
-        rounds.send, patch.tasks = tracker.send, tracker
+        self.patch = SchedulerPatch(scheduler, control, tracker, fail)
+        self._logged_preference = False
+        self._unchecked = 0
         self.follows_tasks = follows_tasks
         self._to_release: deque[TaskState] = deque()
         self._steps = ChunkedWork(enter)
@@ -110,11 +110,11 @@ class Pools:
     @property
     def draining(self) -> Collection[str]:
         """Addresses of the workers that get no further task, because they are to be closed."""
-        return self.rounds.draining
+        return self.cluster.draining
 
     def drain(self, workers: Collection[str]) -> None:
         """Send no further task to some `workers`, and to all others again."""
-        before, self.rounds.draining = self.draining, workers
+        before, self.cluster.draining = self.draining, workers
         for address in before:
             if address not in workers and address in self.scheduler.workers:
                 self.slots_changed(address)
@@ -180,13 +180,13 @@ class Pools:
         and at least `LINGER` seconds: its data lies unevenly, where slots were free, and Dask would
         send its tasks after the data.
         """
-        if len(self.tracker.gangs.waiting()) > 1:
+        if len(self.records.gangs.waiting()) > 1:
             return True
         if self.overloaded:
             return False
         if len(self.pools) > 1:
             return True
-        return self.tracker.holding and bool(self.pools) and monotonic() < self._hold_until
+        return self.records.holding and bool(self.pools) and monotonic() < self._hold_until
 
     @property
     def overloaded(self) -> bool:
@@ -196,13 +196,13 @@ class Pools:
     @property
     def holds_or_releases(self) -> bool:
         """Whether tasks are held, or are still to be given back to Dask."""
-        return self.tracker.holding or bool(self._to_release)
+        return self.records.holding or bool(self._to_release)
 
     def hold(self, holding: bool) -> None:
         """Start or stop holding tasks. Tasks that wait already are converted in small batches."""
-        if holding == self.tracker.holding:
+        if holding == self.records.holding:
             return
-        self.tracker.holding = holding
+        self.records.holding = holding
         pools = self.pools.values()
         ready = {*self.patch.queue.held, *(ts for pool in pools for ts in pool.ready)}
         if holding:
@@ -211,27 +211,27 @@ class Pools:
             for pool in pools:
                 pool.service = self.tracker.served
                 pool.touch()
-            self.rounds.look_at = set(self.scheduler.workers)
+            self.wakes.look_at = set(self.scheduler.workers)
             waiting = (
                 ts for pool in pools for ts in pool.unfinished if ts.state in self.control.WAITING
             )
             self._release(ts for ts in waiting if ts not in ready)
         else:
-            if not (self.limits or self.tracker.models_move):
+            if not (self.limits or self.records.models_move):
                 self.patch.remove()
             self.control.restore_all()
             self._release(ready)
 
     def let_models_move(self, moving: bool) -> None:
         """Hold models that have left their worker, or no longer."""
-        if moving == self.tracker.models_move:
+        if moving == self.records.models_move:
             return
-        self.tracker.models_move = moving
+        self.records.models_move = moving
         if moving:
             self.patch.install()
         else:
-            self.tracker.leave_to_dask(list(self.tracker.migrating.values()))
-            if not (self.limits or self.tracker.holding):
+            self.tracker.leave_to_dask(list(self.records.migrating.values()))
+            if not (self.limits or self.records.holding):
                 self.patch.remove()
 
     def give_up(self) -> None:
@@ -250,8 +250,8 @@ class Pools:
                 each()
             except Exception:
                 logger.exception("some tasks could not be given back to Dask in order")
-        self.tracker.holding = self.tracker.models_move = False
-        self.tracker.migrating.clear()
+        self.records.holding = self.records.models_move = False
+        self.records.migrating.clear()
         self._release([*self.scheduler.unrunnable, *self.scheduler.queued])
 
     def set_limits(self, most: Mapping[str, int]) -> None:
@@ -262,7 +262,7 @@ class Pools:
         changed = most.keys() ^ limits.most.keys()
         if most:
             self.patch.install()
-        elif not (self.tracker.holding or self.tracker.models_move):
+        elif not (self.records.holding or self.records.models_move):
             self.patch.remove()
         limits.set(most)
         # Tasks of labels that had no limit were queued or filed as any other, and vice versa.
@@ -284,7 +284,7 @@ class Pools:
             count = min(self._steps.TOGETHER, len(self._to_release))
             self.control.release([self._to_release.popleft() for _ in range(count)], "released")
             yield
-        if not (self.tracker.holding or self.limits or self.tracker.models_move):
+        if not (self.records.holding or self.limits or self.records.models_move):
             self.patch.remove()
 
     def apply(
@@ -324,7 +324,7 @@ class Pools:
             pool.group = group = self.groups[owner_of[name]]
             group.add(pool)
             group.tokens -= sum(sent.ahead for sent in pool.running.values())
-        self.rounds.soon()
+        self.wakes.soon()
 
     def _log_preference(self, pool: JobQueue) -> None:
         """Log once for whom priorities count."""
@@ -343,32 +343,37 @@ class Pools:
         if self.groups:
             ready = {ts for pool in self.pools.values() for ts in pool.ready}
             self._release(ts for ts in ready if ts.host_restrictions)
-        self.rounds.look_at.add(worker)
-        self.rounds.soon()
+        self.wakes.look_at.add(worker)
+        self.wakes.soon()
 
     def forget_worker(self, worker: str) -> None:
         """Forget a worker that left."""
         self.rounds.forget_worker(worker)
         for pool in self.pools.values():
             pool.forget_worker(worker)
-        for gang in self.tracker.gangs.waiting():
+        for gang in self.records.gangs.waiting():
             if worker in gang.members.values():
                 self.tracker.let_go(gang)
 
+    def _round(self) -> None:
+        dispatcher = self.rounds.dispatcher
+        if self.wakes.look_at or dispatcher.free or dispatcher.soon:
+            self.dispatch()
+
     def dispatch(self) -> None:
         """Fill free slots."""
-        if not (self.tracker.holding and self.follows_tasks()):
+        if not (self.records.holding and self.follows_tasks()):
             return
         now = monotonic()
-        for gang in self.tracker.gangs.waiting() if self.tracker.gangs.of_task else ():
+        for gang in self.records.gangs.waiting() if self.records.gangs.of_task else ():
             if gang.overdue(now):
                 self.tracker.let_go(gang)
             elif not gang.complete(now):
                 self.rounds.look_in("", constants.QUIET)
-        self.rounds.fill_now()
+        self.rounds.fill(self.tracker)
         if self.scheduler.validate:
             self._unchecked += CHECKED
-            if self._unchecked >= len(self.tracker.pool_of):
+            if self._unchecked >= len(self.records.pool_of):
                 self._unchecked = 0
                 self.check()
 
@@ -378,7 +383,7 @@ class Pools:
         Returns the number of pools with a task that waited although it could use a free thread.
         Other than 0, it shows a bug.
         """
-        self.tracker.charge_gangs()
+        self.charges.charge_gangs()
         self._look_at_load()
         now = monotonic()
         # One whose key was that it waits for tokens until now is not late yet.
@@ -392,14 +397,14 @@ class Pools:
             if pool.account.is_limit:
                 pool.account.settle(monotonic())
                 pool.touch()
-        if self.tracker.holding:
+        if self.records.holding:
             self.patch.install()  # somebody may have taken our overrides away
             self._release(self._impossible())
-        if self.rounds.due or not self.tracker.holding:
+        if self.wakes.due or not self.records.holding:
             return 0
         ready = [pool for pool in self.pools.values() if pool.ready and pool not in waited]
         before = self._stranded(ready)
-        self.rounds.look_at = set(self.scheduler.workers)
+        self.wakes.look_at = set(self.scheduler.workers)
         self.dispatch()
         return len(before) - len(self._stranded(before))
 
@@ -416,7 +421,7 @@ class Pools:
 
     def _look_at_load(self) -> None:
         """Find out whether the scheduler had no time since the last look to choose short tasks."""
-        looked = monotonic(), thread_time(), self.tracker.ended, self.tracker.took
+        looked = monotonic(), thread_time(), self.charges.ended, self.charges.took
         wall, cpu, count, seconds = map(sub, looked, self._looked)
         if wall <= 0:
             return
@@ -433,7 +438,7 @@ class Pools:
 
     def _stranded(self, pools: Iterable[Pool]) -> list[Pool]:
         """Return the pools that have a task that could use a free thread."""
-        free = [ws for ws in self.rounds.running if has_thread(ws)]
+        free = [ws for ws in self.cluster.running if has_thread(ws)]
         if not free or self.rounds.dispatcher.has_kept_slots:
             return []
         busy = any(ws.processing for ws in self.scheduler.workers.values())
@@ -442,7 +447,7 @@ class Pools:
     def _is_stranded(self, pool: Pool, free: Collection[WorkerState], busy: bool) -> bool:
         """Return whether a task of a pool could use one of the workers with a free thread."""
         workers = self.scheduler.workers
-        if self.rounds.key(pool) is None:
+        if self.cluster.key(pool) is None:
             return False
         for entry in islice(pool.first_ready(), constants.LOOKED_AT):
             if busy and (pool.gang or entry.rootish):
@@ -463,7 +468,7 @@ class Pools:
         """Restart ``no-workers-timeout`` for held tasks that some worker could run."""
         unrunnable, running = self.scheduler.unrunnable, self.scheduler.running
         self.limits.keep_waiting()
-        for ts in self.tracker.migrating.values() if running else ():
+        for ts in self.records.migrating.values() if running else ():
             if unrunnable.pop(ts, None) is not None:
                 unrunnable[ts] = monotonic()
         for pool in self.pools.values():

@@ -2,14 +2,50 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from itertools import chain
 from typing import Any
 
-from distributed.scheduler import TaskState
+from distributed.scheduler import TaskState, WorkerState
 
 from dask_slaq.core.dispatch import Handover
+from dask_slaq.scheduler.pools.task_control import TaskControl
+
+
+class ReadyTasks(ABC):
+    """Who decides whether ready tasks wait, and sends those that have waited."""
+
+    @abstractmethod
+    def asked(self, ts: TaskState) -> Handover | bool:
+        """Return the `Handover` of a ready task to queue it, True to hold it, False for Dask."""
+
+    @abstractmethod
+    def is_held(self, ts: TaskState) -> bool:
+        """Return whether a ready task waits in ``no-worker``."""
+
+    @abstractmethod
+    def send_at_once(
+        self, task: Handover, plain: Callable[[TaskState], WorkerState | None]
+    ) -> WorkerState | None:
+        """Return the worker of a task that bypasses the queue, as `plain` chooses it; else None."""
+
+    @abstractmethod
+    def came(self, task: Handover) -> None:
+        """File a task that has come to the queue."""
+
+    @abstractmethod
+    def left(self, task: Handover) -> None:
+        """Follow a task that leaves the queue, sent or not."""
+
+    @abstractmethod
+    def prepare(self, task: Handover) -> None:
+        """Restrict a task and set its priority: Dask takes it now."""
+
+    @abstractmethod
+    def slots_opened(self) -> None:
+        """Send tasks soon: a slot may have opened."""
 
 
 class IdleWorkers(set[Any]):
@@ -18,30 +54,25 @@ class IdleWorkers(set[Any]):
     Only where ``distributed.scheduler.validate`` is set: it allows no task in the queue otherwise.
     """
 
-    def __init__(self, workers: set[Any], queue: Queue) -> None:
+    def __init__(self, workers: set[Any], control: TaskControl) -> None:
         super().__init__(workers)
-        self._queue = queue
+        self._control = control
 
     def __bool__(self) -> bool:
-        return len(self) > 0 and self._queue.asked is None
+        return len(self) > 0 and self._control.current is None
 
 
 class Queue:
-    """Dask's own queue, and the tasks of pools, which are told of each that comes and goes.
+    """Dask's own queue, and the tasks of pools: `tasks` is told of each that comes and goes.
 
     While Dask takes tasks from it in its own order, those of pools are `hidden`.
     """
 
-    came: Callable[[Handover], object]
-    left: Callable[[Handover], object]
-
-    def __init__(self) -> None:
+    def __init__(self, control: TaskControl, tasks: ReadyTasks) -> None:
+        self._control, self._tasks = control, tasks
         self.plain: Any = ()  # Dask's own queue
         self.held: dict[TaskState, Handover] = {}  # tasks of pools
         self.hidden = False
-        # Task of a pool on which Dask decides: it asks for the worker of a queued task without
-        # saying of which.
-        self.asked: Handover | None = None
 
     def __bool__(self) -> bool:
         return bool(self.plain) or (bool(self.held) and not self.hidden)
@@ -76,18 +107,19 @@ class Queue:
 
     def add(self, ts: TaskState) -> None:
         """Add a task."""
-        task, self.asked = self.asked, None
+        control = self._control
+        task, control.current = control.current, None
         if task is None or task.ts is not ts:
             self.plain.add(ts)
         else:
             self.held[ts] = task
-            self.came(task)
+            self._tasks.came(task)
 
     def discard(self, ts: TaskState) -> None:
         """Remove a task, if it is here."""
         task = self.held.pop(ts, None)
         if task is not None:
-            self.left(task)
+            self._tasks.left(task)
         else:
             self.plain.discard(ts)
 

@@ -4,91 +4,79 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from time import monotonic
 from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState
 
-from dask_slaq.core.dispatch import DurationEstimate, Handover, Order, Way
-from dask_slaq.scheduler.pools.dispatch_rounds import DispatchRounds
-from dask_slaq.scheduler.pools.durations import Learned
-from dask_slaq.scheduler.pools.label_limits import Limits
+from dask_slaq.core.dispatch import Handover, Way
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
-from dask_slaq.scheduler.pools.pool import Binding, Pool
-from dask_slaq.scheduler.pools.scheduler_patch import SchedulerPatch
+from dask_slaq.scheduler.pools.placed_by_dask import is_dasks, is_direct
+from dask_slaq.scheduler.pools.pool import Pool
 from dask_slaq.scheduler.pools.slots import SentTasks
-from dask_slaq.scheduler.pools.task_control import TaskControl
+from dask_slaq.scheduler.pools.wakes import Wakes
 
 #: States of tasks that are not finished.
 UNFINISHED = frozenset({"released", "waiting", "queued", "no-worker", "processing"})
 
-#: Ends of tasks that are kept per epoch, from which the speeds of workers are learned.
-NEWEST_ENDS = 256
-
 
 class TaskRecords:
-    """Tasks of all pools, and what these have on workers; `TaskTracker` follows what happens.
+    """Tasks of all pools, and what these have on workers. Changes no task of Dask's.
 
-    `charge` is called as ``charge(job, seconds, at_once)`` for every finished task: who counts them
-    sets it. `bound` is called with the `Binding` of every task that goes to a worker.
+    `lends` is whether jobs may use more threads than their cap while nobody else wants these.
     """
 
     def __init__(
-        self,
-        scheduler: Scheduler,
-        patch: SchedulerPatch,
-        control: TaskControl,
-        sent: SentTasks,
-        rounds: DispatchRounds,
-        bound: Callable[[Binding], None],
-        order: Order,
-        limits: Limits,
-        gangs: PinnedGangs,
+        self, scheduler: Scheduler, sent: SentTasks, gangs: PinnedGangs, wakes: Wakes, lends: bool
     ) -> None:
-        self.scheduler, self.control, self.sent, self.rounds = scheduler, control, sent, rounds
-        self._patch, self._bound = patch, bound
-        self.charge: Callable[[str, float, int], None]
-        self._order, self._index = order, order.waiting
-        self.limits, self.gangs = limits, gangs
-        self._count = itertools.count()
-        self._wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
+        self._scheduler, self._sent, self.gangs, self._wakes = scheduler, sent, gangs, wakes
+        self.lends = lends
+        self.numbers = itertools.count()  # of tasks: they order those of equal priority
         self.pool_of: dict[Any, Pool] = {}  # of each task, by key
+        self.wanted: dict[TaskState, set[Pool]] = {}  # tasks that pools of others wait for
         # Unfinished tasks that a task has submitted, and the task that has submitted each.
-        self._inner: dict[TaskState, set[TaskState]] = {}
-        self._submitter: dict[TaskState, TaskState] = {}
+        self.inner: dict[TaskState, set[TaskState]] = {}
+        self.submitter: dict[TaskState, TaskState] = {}
         self.holding = False  # whether ready tasks are held
         # Models that have left their worker, by key: their search sends them, and no pool.
         self.migrating: dict[Any, TaskState] = {}
         self.models_move = False  # whether there may be any
-        # Virtual time of fair queueing: the highest service of a pool at which a task that has
-        # ended was sent, in core-seconds over weight.
-        self.served = 0.0
-        self.ended, self.took = 0, 0.0  # tasks of pools, and their core-seconds
-        # What is like a task that has ended, its name, worker and seconds.
-        self._ends: deque[tuple[DurationEstimate, str, str, float]] = deque(maxlen=NEWEST_ENDS)
-        # Running tasks that gave up their thread, by key: the Unix time, and what was charged.
-        self.seceded_at: dict[Any, tuple[float, float]] = {}
-        # Tasks that report what they compute, by key: the Unix time up to which they were charged;
-        # None while they wait in a report.
-        self.charged_until: dict[Any, float | None] = {}
-        self.waited: dict[Any, float] = {}  # seconds of these on their worker
-        self.learned = Learned()
+
+    # Questions
 
     def job_of(self, key: Any) -> str | None:
         """Return the name of the job that owns a task, or None."""
         pool = self.pool_of.get(key)
         return None if pool is None else pool.name
 
-    def listed(self, ts: TaskState) -> Iterable[Pool]:
+    def listed(self, task: Handover) -> Iterable[Pool]:
         """Return all pools that a ready task is listed in, if it is in several."""
-        wanted = self._wanted.get(ts)
-        return (self.pool_of[ts.key], *wanted) if wanted else ()
+        wanted = self.wanted.get(task.ts)
+        return (self.pool_of[task.ts.key], *wanted) if wanted else ()
 
     def waiting_for(self, ts: TaskState) -> Collection[Pool]:
         """Return the pools that wait for a task of another one."""
-        return self._wanted.get(ts, ())
+        return self.wanted.get(ts, ())
+
+    def in_pool(self, ts: TaskState) -> bool:
+        """Return whether a ready task waits in a pool until it is sent, or for its search."""
+        if ts.key in self.migrating:
+            return True
+        pool = self.pool_of.get(ts.key) if self.holding else None
+        return pool is not None and self.waits(pool, ts, is_direct(ts))
+
+    def waits(self, pool: Pool, ts: TaskState, direct: bool) -> bool:
+        """Return whether a ready task waits in its pool while tasks are held.
+
+        One that Dask alone places, a `direct` one, only waits for its gang or for a limit.
+        """
+        if not direct or (self.gangs.of_task and self.gangs.is_open(ts)):
+            return True
+        strict = not self.lends and pool.granted.most < math.inf
+        return (strict or pool.holds_all) and not is_dasks(ts)
+
+    # Who owns a task
 
     def own(
         self, pool: Pool, tasks: Iterable[TaskState], submitter: TaskState | None = None
@@ -111,39 +99,20 @@ class TaskRecords:
                 if submitter is not None:
                     self._submit(pool, ts, submitter)
                 if ts.processing_on is not None and ts not in ts.processing_on.long_running:
-                    self._record(pool, ts)
+                    self.record(pool, ts)
                 elif ts.worker_restrictions and len(ts.worker_restrictions) == 1:
                     self.gangs.add(pool, ts, next(iter(ts.worker_restrictions)), monotonic())
             for each in (ts, *ts.dependencies):
                 if self.pool_of.get(each.key, pool) is not pool:
-                    self._want(pool, each)
+                    self.want(pool, each)
         if submitter is not None:
-            self._lend(submitter)
+            self.lend(submitter)
 
     def _submit(self, pool: Pool, ts: TaskState, submitter: TaskState) -> None:
         pool.inner.add(ts)
         if ts.state in UNFINISHED:
-            self._submitter[ts] = submitter
-            self._inner.setdefault(submitter, set()).add(ts)
-
-    def _lend(self, ts: TaskState) -> None:
-        """Let the unfinished tasks that a task has submitted have what it holds, or no longer.
-
-        It may wait for them. Else the limit of their owner would keep them from running for ever.
-        """
-        pool = self.pool_of.get(ts.key)
-        if pool is None:
-            return
-        lends, sent = ts in self._inner, pool.running.get(ts)
-        if sent is not None:
-            pool.lend(sent, lends)
-        if sent is None and ts.processing_on is not None and not lends and ts.resource_restrictions:
-            pool.holds[ts] = tuple(ts.resource_restrictions.items())
-        else:
-            pool.holds.pop(ts, None)
-        if lends and self.holding:
-            self.rounds.look_at.update(self.scheduler.workers)
-            self.rounds.soon()
+            self.submitter[ts] = submitter
+            self.inner.setdefault(submitter, set()).add(ts)
 
     def _move(self, ts: TaskState, pool: Pool) -> None:
         """Move a task with what it was charged in advance from its pool to another one."""
@@ -154,8 +123,8 @@ class TaskRecords:
         before.pop(ts)
         sent = before.running.get(ts)
         if sent is not None:
-            self._leave(sent)
-        self._part(ts, pool)
+            self.leave(sent)
+        self.part(ts, pool)
         pool.tasks.add(ts)
         if unfinished:
             pool.unfinished.add(ts)
@@ -165,16 +134,15 @@ class TaskRecords:
         if sent is not None:
             before.charge(-sent.ahead, sent)
             pool.charge(sent.ahead, sent)
-            self._enter(pool, ts, sent)
+            self.enter(pool, ts, sent)
 
-    def _part(self, ts: TaskState, pool: Pool) -> None:
-        """Put a task into another pool."""
-        before = self.pool_of[ts.key]
-        before.drop(ts)
-        self._wanted.get(ts, set()).discard(pool)
+    def part(self, ts: TaskState, pool: Pool) -> None:
+        """Have another pool own a task, which that is still to add."""
+        self.pool_of[ts.key].drop(ts)
+        self.wanted.get(ts, set()).discard(pool)
         self.pool_of[ts.key] = pool
 
-    def _want(self, pool: Pool, ts: TaskState) -> None:
+    def want(self, pool: Pool, ts: TaskState) -> None:
         """Record that a pool waits for a task of another pool, and for what that task waits for."""
         found = [ts]
         while found:
@@ -182,39 +150,37 @@ class TaskRecords:
             current = self.pool_of.get(ts.key)
             if current is None or current is pool or ts.state not in UNFINISHED:
                 continue
-            wanted_by = self._wanted.setdefault(ts, set())
+            wanted_by = self.wanted.setdefault(ts, set())
             if pool not in wanted_by:
                 wanted_by.add(pool)
                 found.extend(ts.waiting_on or ts.dependencies)
                 if ts in current.ready and not self.gangs.is_open(ts):
                     pool.push(current.ready[ts])
-                    self.rounds.soon()
+                    self._wakes.soon()
 
     def disown(self, pool: Pool, heir: Pool | None) -> None:
         """Give all tasks of a closed pool to another one, or to none."""
-        for ts, wanted_by in list(self._wanted.items()):
+        for ts, wanted_by in list(self.wanted.items()):
             wanted_by.discard(pool)
             if not wanted_by:
-                del self._wanted[ts]
+                del self.wanted[ts]
         for ts, task in list(pool.ready.items()):
             mine = self.pool_of.get(ts.key) is pool
             pool.pop(ts)
             if mine and heir is not None:
                 task.pool = heir
                 heir.push(task, filed=not self.gangs.is_open(ts))
-            for other in self._wanted.get(ts, ()) if mine and heir is None else ():
+            for other in self.wanted.get(ts, ()) if mine and heir is None else ():
                 other.pop(ts)
         for ts, sent in list(pool.running.items()):
-            self._leave(sent)
+            self.leave(sent)
             if heir is not None:
-                self._enter(heir, ts, sent)
+                self.enter(heir, ts, sent)
         for ts in pool.tasks:
             if heir is not None:
                 self.pool_of[ts.key] = heir
             else:
-                self.control.restore(ts)
-                self.control.blame(ts)
-                self._forget(ts)
+                self.forget(ts)
         if heir is not None:
             heir.tasks |= pool.tasks
             heir.unfinished |= pool.unfinished
@@ -223,53 +189,73 @@ class TaskRecords:
         for tasks in (pool.tasks, pool.unfinished, pool.inner, pool.holds):
             tasks.clear()  # whatever refers to the pool still
 
-    def _forget(self, ts: TaskState) -> None:
+    def forget(self, ts: TaskState) -> None:
+        """Forget a task."""
         self.pool_of.pop(ts.key, None)
-        for known in (self.seceded_at, self.charged_until, self.waited):
-            if known:
-                known.pop(ts.key, None)
-        if self._inner:
-            self._inner.pop(ts, None)
-        if self._submitter or self._wanted or self.gangs.of_task:
-            self._is_done(ts)
+        if self.inner:
+            self.inner.pop(ts, None)
+        if self.submitter or self.wanted or self.gangs.of_task:
+            self.is_done(ts)
 
-    def _is_done(self, ts: TaskState) -> None:
+    def is_done(self, ts: TaskState) -> None:
         """Record that nobody waits for a task any more."""
-        submitter = self._submitter.pop(ts, None)
-        if submitter is not None and (some := self._inner.get(submitter)) is not None:
+        submitter = self.submitter.pop(ts, None)
+        if submitter is not None and (some := self.inner.get(submitter)) is not None:
             some.discard(ts)
             if not some:
-                del self._inner[submitter]
-                self._lend(submitter)
-        self._wanted.pop(ts, None)
+                del self.inner[submitter]
+                self.lend(submitter)
+        self.wanted.pop(ts, None)
         if self.gangs.of_task:
             self.gangs.remove(ts)
 
-    def _record(self, pool: Pool, ts: TaskState) -> None:
+    # What runs on workers
+
+    def lend(self, ts: TaskState) -> None:
+        """Let the unfinished tasks that a task has submitted have what it holds, or no longer.
+
+        It may wait for them. Else the limit of their owner would keep them from running for ever.
+        """
+        pool = self.pool_of.get(ts.key)
+        if pool is None:
+            return
+        lends, sent = ts in self.inner, pool.running.get(ts)
+        if sent is not None:
+            pool.lend(sent, lends)
+        if sent is None and ts.processing_on is not None and not lends and ts.resource_restrictions:
+            pool.holds[ts] = tuple(ts.resource_restrictions.items())
+        else:
+            pool.holds.pop(ts, None)
+        if lends and self.holding:
+            self._wakes.look_at.update(self._scheduler.workers)
+            self._wakes.soon()
+
+    def record(self, pool: Pool, ts: TaskState) -> None:
         """Record a task that Dask has sent to a worker."""
         like = pool.durations.like(ts)
         task = Handover(pool, ts, like, way=Way.SENT, tag=pool.service)
-        task.order, task.soonest = (math.inf, next(self._count)), like.soonest
+        task.order, task.soonest = (math.inf, next(self.numbers)), like.soonest
         task.expected = like.expected
         if ts.resource_restrictions:
             task.needs = tuple(ts.resource_restrictions.items())
-        self._enter(pool, ts, task)
+        self.enter(pool, ts, task)
 
-    def _enter(self, pool: Pool, ts: TaskState, task: Handover) -> None:
+    def enter(self, pool: Pool, ts: TaskState, task: Handover) -> None:
+        """Record where a task is that has a worker now."""
         ws = ts.processing_on
         assert ws is not None
         address, task.pool = ws.address, pool
-        pool.enter(task, address, moves=not self._order.lend)
+        pool.enter(task, address, moves=not self.lends)
         if task.key is None:
             if not pool.sent_by_dask:
                 pool.index_of.sent_by_dask[pool] = None
             pool.sent_by_dask[address] += 1
-        self.sent.put(task, ws)
+        self._sent.put(task, ws)
 
-    def _leave(self, task: Handover) -> None:
+    def leave(self, task: Handover) -> None:
         """Remove a task that is no longer on its worker, or holds no thread there."""
         pool = task.pool
-        self.sent.by_worker[task.worker].remove(task, monotonic())
+        self._sent.by_worker[task.worker].remove(task, monotonic())
         if task.lends:
             pool.lend(task, False)
         pool.leave(task)
@@ -280,9 +266,3 @@ class TaskRecords:
                 del here[task.worker]
                 if not here:
                     pool.index_of.sent_by_dask.pop(pool, None)
-
-    def _charge_ahead(self, sent: Handover) -> None:
-        """Charge a task in advance, if its compute time is known."""
-        if sent.expected < math.inf and not sent.ahead:
-            sent.ahead = sent.expected * sent.threads
-            sent.pool.charge(sent.ahead, sent)

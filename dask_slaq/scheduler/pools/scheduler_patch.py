@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import functools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-from dask_slaq.core.dispatch import Handover, Way, constants
+from dask_slaq.core.dispatch import Handover, Way
 from dask_slaq.scheduler.hooks import guarded_as
-from dask_slaq.scheduler.pools.queue import IdleWorkers, Queue
+from dask_slaq.scheduler.pools.queue import IdleWorkers, Queue, ReadyTasks
+from dask_slaq.scheduler.pools.task_control import TaskControl
 
-_BARRIER = "shuffle-barrier-"
 #: Methods of the scheduler that are overridden.
 OVERRIDDEN = (
     "is_rootish",
@@ -35,56 +34,26 @@ OVERRIDDEN = (
 SATURATION = math.nextafter(1.1, 2.0)
 
 
-class ReadyTasks(ABC):
-    """Who decides whether ready tasks wait, and sends those that have waited."""
-
-    @abstractmethod
-    def asked(self, ts: TaskState) -> Handover | bool:
-        """Return the `Handover` of a ready task to queue it, True to hold it, False for Dask."""
-
-    @abstractmethod
-    def is_held(self, ts: TaskState) -> bool:
-        """Return whether a ready task waits in ``no-worker``."""
-
-    @abstractmethod
-    def send_at_once(
-        self, task: Handover, plain: Callable[[TaskState], WorkerState | None]
-    ) -> WorkerState | None:
-        """Return the worker of a task that bypasses the queue, as `plain` chooses it; else None."""
-
-    @abstractmethod
-    def came(self, task: Handover) -> None:
-        """File a task that has come to the queue."""
-
-    @abstractmethod
-    def left(self, task: Handover) -> None:
-        """Follow a task that leaves the queue, sent or not."""
-
-    @abstractmethod
-    def prepare(self, task: Handover) -> None:
-        """Restrict a task and set its priority: Dask takes it now."""
-
-    @abstractmethod
-    def slots_opened(self) -> None:
-        """Send tasks soon: a slot may have opened."""
-
-
 class SchedulerPatch:
     """Override of the scheduler's choice of workers for ready tasks that are held.
 
-    `tasks`, which is set before it is installed, is asked and told. `fall_back` is called with an
-    error, after which the scheduler's own method answers.
+    `tasks` is asked and told, and `control` sends. `fall_back` is called with an error, after which
+    the scheduler's own method answers.
 
     Somebody else may override the same methods later, around ours, and may call ours for as long
     as they like. So each of our functions keeps what it was put around. It passes everything on
     while nothing is held, and nothing is put around it a second time.
     """
 
-    tasks: ReadyTasks
-
-    def __init__(self, scheduler: Scheduler, fail: Callable[[BaseException], None]) -> None:
-        self._scheduler, self.fall_back = scheduler, fail
-        self.queue = Queue()
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        control: TaskControl,
+        tasks: ReadyTasks,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._scheduler, self._control, self.tasks, self.fall_back = scheduler, control, tasks, fail
+        self.queue = Queue(control, tasks)
 
     def install(self) -> None:
         """Override the scheduler's methods and queue, unless they are ours already."""
@@ -94,10 +63,9 @@ class SchedulerPatch:
                 setattr(self._scheduler, name, self._around(plain, getattr(self, f"_{name}")))
         scheduler: Any = self._scheduler
         if scheduler.queued is not self.queue:
-            self.queue.came, self.queue.left = self.tasks.came, self.tasks.left
             self.queue.plain, scheduler.queued = scheduler.queued, self.queue
             if scheduler.validate:
-                scheduler.idle_task_count = IdleWorkers(scheduler.idle_task_count, self.queue)
+                scheduler.idle_task_count = IdleWorkers(scheduler.idle_task_count, self._control)
 
     def remove(self) -> None:
         """Restore them once no task of a pool is queued, except what others have overridden."""
@@ -127,10 +95,6 @@ class SchedulerPatch:
         made, by = getattr(function, "mark", (None, None))
         return made is function and by is self
 
-    def is_rootish(self, ts: TaskState) -> bool:
-        """Return whether Dask would queue a task if it were not held."""
-        return type(self._scheduler).is_rootish(self._scheduler, ts)
-
     @guarded_as(always=True)
     def ask(self, ts: TaskState) -> Handover | bool | None:
         """Return what `ReadyTasks.asked` does. A task waits in ours alone, not in another queue."""
@@ -151,7 +115,7 @@ class SchedulerPatch:
     # What is asked, instead of what is plain
 
     def _is_rootish(self, plain: Callable[[TaskState], bool], ts: TaskState) -> bool:
-        self.queue.asked = None
+        self._control.current = None
         task = self.ask(ts)
         if not isinstance(task, Handover):
             return not task and plain(ts)
@@ -159,13 +123,13 @@ class SchedulerPatch:
         if math.isinf(scheduler.WORKER_SATURATION):  # else Dask would queue nothing
             scheduler.WORKER_SATURATION = SATURATION
         task.rootish = plain(ts)
-        self.queue.asked = task
+        self._control.current = task
         return True
 
     def _decide_worker_rootish_queuing_enabled(
         self, plain: Callable[[], WorkerState | None]
     ) -> WorkerState | None:
-        task = self.queue.asked
+        task = self._control.current
         if task is None:
             return plain()
         if task.way is Way.GOES:
@@ -174,13 +138,13 @@ class SchedulerPatch:
             return None
         found = self.send_at_once(task, self._scheduler.decide_worker_non_rootish)
         if found is not None:
-            self.queue.asked = None
+            self._control.current = None
         return found
 
     def _decide_worker_non_rootish(
         self, plain: Callable[[TaskState], WorkerState | None], ts: TaskState
     ) -> WorkerState | None:
-        task = self.queue.asked
+        task = self._control.current
         if (
             task is not None and task.ts is ts
         ):  # Dask sends it; if not, `send_at_once` asks, as Dask would
@@ -188,70 +152,18 @@ class SchedulerPatch:
         return None if self.is_held(ts) else plain(ts)
 
     def _begin(self, task: Handover) -> WorkerState:
-        self.queue.asked = None
+        self._control.current = None
         self.tasks.prepare(task)
         return self._scheduler.workers[task.worker]
 
     def _stimulus_queue_slots_maybe_opened(
         self, plain: Callable[..., None], *, stimulus_id: str
     ) -> None:
-        queue = self.queue
-        queue.asked, queue.hidden = None, True
+        queue, self._control.current = self.queue, None
+        queue.hidden = True
         try:
             plain(stimulus_id=stimulus_id)
         finally:
             queue.hidden = False
         if queue.held:
             self.tasks.slots_opened()
-
-
-def is_direct(ts: TaskState) -> bool:
-    """Return whether Dask alone decides where and when a task runs.
-
-    These are actors; tasks pinned to one worker or to hosts, and those that use small results of
-    such a task, which may be impossible to move, like the sockets by which LightGBM's workers find
-    each other; and barriers and outputs of P2P shuffles, which Dask's shuffle plugin places.
-    """
-    if ts.actor or ((ts.worker_restrictions or ts.host_restrictions) and is_pinned(ts)):
-        return True
-    key = ts.key
-    if isinstance(key, str) and key.startswith(_BARRIER):
-        return True
-    if len(ts.dependencies) > 4:  # no library's, and it costs time
-        return False
-    for dep in ts.dependencies:
-        key = dep.key
-        if isinstance(key, str) and key.startswith(_BARRIER):
-            return True
-        if dep.annotations and dep.nbytes <= constants.NOT_DATA and _is_bound(dep):
-            return True
-    return False
-
-
-def is_dasks(ts: TaskState) -> bool:
-    """Return whether no limit of an owner keeps a task: an actor, or the end of a P2P shuffle."""
-    return ts.actor or _is_barrier(ts.key) or any(_is_barrier(dep.key) for dep in ts.dependencies)
-
-
-def bound_to(ts: TaskState) -> set[str]:
-    """Return the workers with small results of pinned tasks that a task uses; empty without."""
-    few = ts.dependencies if len(ts.dependencies) <= 4 else ()
-    return {ws.address for dep in few if _is_bound(dep) for ws in dep.who_has or ()}
-
-
-def _is_bound(dep: TaskState) -> bool:
-    """Return whether the result of a task may be impossible to move."""
-    return (
-        dep.nbytes <= constants.NOT_DATA and is_pinned(dep) and "workers" in (dep.annotations or ())
-    )
-
-
-def is_pinned(ts: TaskState) -> bool:
-    """Return whether the user has chosen the worker, or the host, of a task."""
-    if ts.host_restrictions or ts.loose_restrictions:
-        return True
-    return ts.worker_restrictions is not None and len(ts.worker_restrictions) == 1
-
-
-def _is_barrier(key: Any) -> bool:
-    return isinstance(key, str) and key.startswith(_BARRIER)

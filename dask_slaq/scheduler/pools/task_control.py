@@ -15,7 +15,6 @@ from weakref import WeakSet
 from distributed.scheduler import Scheduler, TaskState, TaskStateState, WorkerState
 
 from dask_slaq.core.dispatch import Handover, Way
-from dask_slaq.scheduler.pools.scheduler_patch import SchedulerPatch
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +29,11 @@ class TaskControl:
     #: States of tasks that are ready, but on no worker.
     WAITING = ("no-worker", "queued")
 
-    def __init__(self, scheduler: Scheduler, patch: SchedulerPatch) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
-        self._patch = patch
+        # Task of a pool on which Dask decides: it asks for the worker of a queued task without
+        # saying of which.
+        self.current: Handover | None = None
         self.sent: dict[TaskState, Handover] = {}  # tasks that carry what we gave them
         # Restrictions of tasks in Dask's queue, whose validation allows none there.
         self._aside: dict[TaskState, tuple[Any, ...]] = {}
@@ -55,12 +56,12 @@ class TaskControl:
         """Send a held task to the worker that was chosen. Returns whether it is there."""
         ts = task.ts
         given, task.way = ts.priority, Way.GOES
-        self._patch.queue.asked = task
+        self.current = task
         try:
             self._transitions([ts], "processing", why)
         finally:
-            if self._patch.queue.asked is task:
-                self._patch.queue.asked = None
+            if self.current is task:
+                self.current = None
             ts.priority = given
         if task.way is Way.GOES:
             task.way = Way.WAITS
@@ -242,7 +243,7 @@ class TaskControl:
         except Exception:
             # Dask's own bookkeeping can fail, such as that of occupancies after a restart.
             logger.warning("a transition to %s failed in Dask's scheduler", finish, exc_info=True)
-            self._patch.queue.asked = None  # what was to be sent is held again
+            self.current = None  # what was to be sent is held again
             self._repeat(recommendations)
 
     def _repeat(self, recommendations: dict[Any, TaskStateState]) -> None:

@@ -150,7 +150,7 @@ class Choices:
                 trial.verdict = "pruned"
                 self._stop(job)
         freed, destinations = self.is_freed(search), None
-        if self._tracker.models_move and not freed:
+        if self._tracker.records.models_move and not freed:
             destinations = Destinations(
                 self.states.at, search.speed.bandwidth, self._allowed(search)
             )
@@ -210,10 +210,10 @@ class Choices:
         for cs in ts.who_wants or ():
             if cs.client_key != client and cs.client_key in self._scheduler.client_comms:
                 return True
-        owner = self._tracker.pool_of.get(ts.key)
+        owner = self._tracker.records.pool_of.get(ts.key)
         if owner is not None and owner.client != client:
             return True
-        return any(pool.client != client for pool in self._tracker.waiting_for(ts))
+        return any(pool.client != client for pool in self._tracker.records.waiting_for(ts))
 
     def _allowed(self, search: RunningSearch) -> dict[Any, list[str]]:
         """Return the workers where models of a search may run that may not run everywhere."""
@@ -237,7 +237,7 @@ class Choices:
         """Send models that have left their worker to the workers where they go on."""
         models, self._to_send = self._to_send, []
         for search, key, worker in models:
-            ts, ws = self._tracker.migrating.get(key), self._scheduler.workers.get(worker)
+            ts, ws = self._tracker.records.migrating.get(key), self._scheduler.workers.get(worker)
             trial = search.trials.alive.get(key)
             if ts is None or ws is None or ts.state != "no-worker" or trial is None:
                 continue
@@ -270,7 +270,7 @@ class Choices:
 
     def unstarted(self, search: RunningSearch) -> int:
         """Return the number of ready tasks of a search that are on no worker."""
-        if self._tracker.holding:
+        if self._tracker.records.holding:
             return len(search.pool.ready.keys() - search.pool.inner)
         tasks = search.pool.tasks - search.pool.inner
         return sum(ts in tasks for ts in self._scheduler.queued)
@@ -282,6 +282,6 @@ class Choices:
 
     def release(self, search: RunningSearch) -> None:
         """Leave models that have left their worker to Dask, soon: this may be in a transition."""
-        models = [ts for ts in self._tracker.migrating.values() if ts in search.pool.tasks]
+        models = [ts for ts in self._tracker.records.migrating.values() if ts in search.pool.tasks]
         if models:
             self.defer(self._tracker.leave_to_dask, models)

@@ -84,7 +84,7 @@ class Follower:
 
     def _search_of(self, key: Any) -> RunningSearch | None:
         """Return the search that submitted a task, even if a job that waits for it adopted it."""
-        pool = self._tracker.pool_of.get(key)
+        pool = self._tracker.records.pool_of.get(key)
         search = None if pool is None else self._running.get(pool.name)
         if search is None and pool is not None:
             notes = self._scheduler.tasks[key].annotations or {}
@@ -134,8 +134,8 @@ class Follower:
         if steps and (trial.step > 2 * steps or trial.curve > 1):
             self._warn_once(search, "several", tasks=_name_of(ts.key), n=steps)
         idle = trial.state.waits if what is TrialEvent.KEEPS else what in STOPS
-        payer, until = self._tracker.pool_of[ts.key], None if idle else message.at
-        self._tracker.charge_part(payer, ts, message.computed, message.waited, until)
+        payer, until = self._tracker.records.pool_of[ts.key], None if idle else message.at
+        self._tracker.charges.charge_part(payer, ts, message.computed, message.waited, until)
         done = self._engine.jobs[pool.name].iteration
         for more in filter(None, added):
             done += more
@@ -268,7 +268,7 @@ class Follower:
         key: Any = message.get("key")
         ts = pool = None
         with suppress(TypeError):  # not a key
-            ts, pool = self._scheduler.tasks.get(key), self._tracker.pool_of.get(key)
+            ts, pool = self._scheduler.tasks.get(key), self._tracker.records.pool_of.get(key)
         there = ts is not None and ts.processing_on and ts.processing_on.address == worker
         search = self._running.get(pool.name) if there and pool is not None else None
         if search is not None and isinstance(message.get("changed"), str):
@@ -304,7 +304,7 @@ class Follower:
         """Count a trial whose task has given up its thread, before it tells why."""
         search = self._search_of(key)
         if search is not None:
-            self._tracker.learned.seceded(self._scheduler.tasks[key])
+            self._tracker.charges.learned.seceded(self._scheduler.tasks[key])
         if search is not None and (trial := search.trials.alive.get(key)) is not None:
             search.trials.secede(trial)
             search.pool.waiting = search.trials.waiting
@@ -357,7 +357,7 @@ class Follower:
             self._drop_inherited(search, key)
         if finish == "processing":
             search.begun[key] = ts = self._scheduler.tasks[key]
-            self._tracker.learned.begin(ts)
+            self._tracker.charges.learned.begin(ts)
             search.cut_off.discard(key)
         elif start == "processing":
             trial = search.trials.alive.get(key)
@@ -380,8 +380,10 @@ class Follower:
                 self._look_for_scores(search, search.trials.alive[key], 2)
             if outcome or not search.trials.leave(key):
                 search.trials.end(key, outcome, error)
-            elif self._tracker.models_move and not self._is_freed(search):
-                self._tracker.migrating[key] = self._scheduler.tasks[key]  # it goes on from a state
+            elif self._tracker.records.models_move and not self._is_freed(search):
+                self._tracker.records.migrating[key] = self._scheduler.tasks[
+                    key
+                ]  # it goes on from a state
             search.pool.waiting = search.trials.waiting
         elif outcome == "failed" and all(trial.key != key for trial in search.trials):
             # Before its first report.

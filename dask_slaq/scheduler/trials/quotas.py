@@ -227,7 +227,7 @@ class Quotas:
         """
         models = self._models[search.pool.name]
         places = models.places
-        if self._tracker.models_move and models.may_move:
+        if self._tracker.records.models_move and models.may_move:
             places |= self._reachable(search)
         there = [ws for ws in map(self._scheduler.workers.get, places) if ws is not None]
         quotas = {ws.address: self._at(ws, models, ws.address in draining) for ws in there}
@@ -369,7 +369,7 @@ class Quotas:
 
         The cap holds while others want the threads; if none are lent, in any case.
         """
-        holds = wanted or not self._tracker.lends
+        holds = wanted or not self._tracker.records.lends
         most = max(int(min(search.pool.granted.most, 10**9)), 1) if holds else 10**9
         return int(min(most, self._within_limit(search)))
 

@@ -115,7 +115,7 @@ class Searches:
             known = key in search.trials.alive or key in search.trials.ended_of
             if ts.run_spec is None or ts.state == "released" or known:
                 continue
-            if not is_over and self._pools.tracker.pool_of.get(key) is search.pool:
+            if not is_over and self._pools.records.pool_of.get(key) is search.pool:
                 continue
             if (ts.annotations or {}).get("slaq_search") not in search.runs:
                 rows = self._rows_before(search).get(key, ()) if is_over else ()
@@ -297,13 +297,13 @@ class Searches:
         alive: list[Any] = list(search.trials.alive)
         for key in alive:
             ts = self._scheduler.tasks.get(key)
-            if ts is not None and key in self._pools.tracker.seceded_at:
+            if ts is not None and key in self._pools.charges.seceded_at:
                 self._pools.tracker.gave_up_thread(ts)
 
     def _stay(self) -> None:
         if not self.running:
             self._pools.let_models_move(False)
-            self._pools.tracker.learned.clear()
+            self._pools.charges.learned.clear()
 
     def check(self, name: str, settings: Mapping[str, Any]) -> RunningSearch:
         """Return a search that may change these settings. Raises `InvalidSetting`."""

@@ -75,7 +75,7 @@ def overview(plugin: RunningPlugin) -> dict[str, Any]:
         "policy": plugin.engine.policy.name,
         "epoch": plugin.settings.epoch,
         "capacity": plugin.scheduler.total_nthreads,
-        "holding": plugin.pools.tracker.holding,
+        "holding": plugin.pools.records.holding,
         "failed": plugin.failed,
         "jobs": {
             name: {

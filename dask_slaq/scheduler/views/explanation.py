@@ -38,10 +38,10 @@ def explain(
     gains = engine.next_thread()
     mine = gains.pop(name, None)
     best = max(gains, key=gains.__getitem__, default=None)
-    now, rounds, running = monotonic(), jobs.pools.rounds, jobs.scheduler.running
+    now, look = monotonic(), jobs.pools.rounds.dispatcher
     # Expected seconds until any worker has a free thread.
-    ends = (rounds.dispatcher.next_end(rounds.sent.on(ws), now) for ws in running)
-    next_slot = min(ends, default=math.inf)
+    running = map(jobs.pools.sent.on, jobs.scheduler.running)
+    next_slot = min((look.next_end(slots, now) for slots in running), default=math.inf)
     found.update(
         job=name,
         policy=engine.policy.name,

@@ -63,7 +63,7 @@ def families(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterato
 
     for name, text, value in (
         ("jobs", "Running jobs", len(jobs.reports)),
-        ("holding", "Whether tasks are held", plugin.pools.tracker.holding),
+        ("holding", "Whether tasks are held", plugin.pools.records.holding),
         ("failed", "Whether plain Dask schedules", plugin.failed is not None),
     ):
         yield GaugeMetricFamily(build_name(name), text, value=float(value))

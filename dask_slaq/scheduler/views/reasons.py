@@ -66,7 +66,7 @@ def _reason(
             return f"runs {_tasks(away)} that gave up their thread, as in worker_client"
         waits = any(ts.state == "waiting" for ts in pool.unfinished)
         return "its tasks wait for inputs" if waits else "its driver computes: it has no ready task"
-    if not jobs.pools.tracker.holding:
+    if not jobs.pools.records.holding:
         return "runs under plain Dask: no other job competes"
     return _waits_for(jobs, pool, places.get(name))
 
@@ -128,8 +128,8 @@ def _waits_for(jobs: ScheduledJobs, pool: Pool, ahead: int | None) -> str:
     pools = jobs.pools
     if (blocked := blocked_in(jobs, pool)) is not None:
         return f"{_doing(pool)}: {blocked.why}"
-    for gang in pools.tracker.gangs.waiting(pool):
-        threads = sum(pools.rounds.threads_of(gang).values())
+    for gang in pools.records.gangs.waiting(pool):
+        threads = sum(pools.cluster.threads_of(gang).values())
         free = "a thread is free" if threads == 1 else f"{threads} threads are free at once"
         return f"waits until {free} (gang)"
     if (nobody := _no_worker(jobs, pool)) is not None:
@@ -182,7 +182,7 @@ def _tasks(count: int) -> str:
 
 def positions(pools: Pools) -> dict[str, int]:
     """Return the number of jobs that are served before each job that has a ready task."""
-    key = pools.rounds.key
+    key = pools.cluster.key
     turns = ((key(pool), name) for name, pool in pools.pools.items() if pool.ready)
     served = sorted(found for found in turns if found[0] is not None)
     return {name: i for i, (_, name) in enumerate(served)}

@@ -93,7 +93,7 @@ def status_of_jobs(
             "state": state_of_job(jobs, name),
             "age": now - job.arrival,
             "max_iter": job.max_iter,
-            "ready": pool.without_thread(jobs.pools.tracker.holding),
+            "ready": pool.without_thread(jobs.pools.records.holding),
             "eta": expected.get(name),
             "ends": ends_of(jobs, name),
             "index": grant.index if grant else 0.0,

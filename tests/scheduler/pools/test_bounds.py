@@ -23,7 +23,7 @@ async def test_epochs_beside_long_tasks_leave_one_timer_per_worker(client, clust
             if seconds == 100.0:
                 await client.gather(futures)  # now it is known how long they take
         await asyncio.sleep(200)  # epochs
-        assert len(plugin.pools.rounds._alarm) <= 6 + 1  # timers
+        assert len(plugin.pools.rounds._timers) <= 6 + 1  # timers
         await client.cancel(futures)
 
 

@@ -22,10 +22,10 @@ HAIR = 0.25
 def missed(plugin):
     """Return the first task that a fill would send to a free thread, although none is scheduled."""
     pools = plugin.pools
-    if pools.rounds.due or not pools.tracker.holding or pools.rounds.dispatcher.has_kept_slots:
+    if pools.wakes.due or not pools.records.holding or pools.rounds.dispatcher.has_kept_slots:
         return []
     now = virtual.now()
-    dispatcher = Dispatcher(pools.order, pools.rounds, 0.0)
+    dispatcher = Dispatcher(pools.order, pools.cluster, 0.0)
     for ws in pools.scheduler.running:
         slots = pools.sent.on(ws)
         if slots.has_thread:

@@ -12,9 +12,11 @@ def counted(plugin):
     found, dispatch = {"all": 0, "empty": 0}, inside(plugin).dispatch
 
     def count():
-        send, sent = inside(plugin).tracker.send, []
-        plugin.pools.rounds.send = lambda choice: sent.append(choice) or send(choice)
+        tracker, sent = inside(plugin).tracker, []
+        send = tracker.send
+        tracker.send = lambda choice: sent.append(choice) or send(choice)
         dispatch()
+        del tracker.send
         found["all"] += 1
         found["empty"] += not sent
 
