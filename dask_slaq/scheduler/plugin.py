@@ -316,7 +316,7 @@ class SlaqPlugin(DaskHooks):
         self.pools.control.let_rest()
         self.jobs.accounts.stop()
         self.run_history.stop()
-        self.jobs.forget_all()
+        self.jobs.close_all()
         self._close_journal()
         if self.messages.current:
             self.scheduler.task_metadata.pop("slaq", None)
@@ -427,9 +427,9 @@ class SlaqPlugin(DaskHooks):
             lambda: self.jobs.remember(name),
             lambda: self.run_history.end(name),
             lambda: self.task_pools.ended(name, failed=outcome == "failed"),
-            lambda: self.jobs.forget(name, outcome),
+            lambda: self.pools.remove(name, self.jobs.heir_of(name)),
             lambda: self.pools.remove(name),  # nothing is left of it, unless that has failed
-            lambda: self.jobs.drop(name, outcome),
+            lambda: self.jobs.close(name, outcome),
             self.run_history.judged,
             self.messages.waiting.look,
             self._end_all,
@@ -446,7 +446,7 @@ class SlaqPlugin(DaskHooks):
     def _end_all(self) -> None:
         """Stop what runs for jobs alone, after the last one."""
         if not self.jobs.reports:
-            self.jobs.forget_all()
+            self.jobs.close_all()
             self._stop_timers()
 
     @guarded_as(always=True)

@@ -227,7 +227,7 @@ async def held_beside(c, plugin):
 #: What opening and closing a job does, of the plugin.
 OPENING = "engine.add_job goals.begin epochs.begin pools.add"
 CLOSING = (
-    "searches.end_model searches.end jobs.remember task_pools.ended jobs.forget pools.remove "
+    "searches.end_model searches.end jobs.remember task_pools.ended jobs.heir_of pools.remove "
     "pools.tracker.disown goals.end jobs.admit run_history.runs.add"
 )
 

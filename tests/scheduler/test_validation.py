@@ -170,7 +170,7 @@ async def test_a_forgotten_job_keeps_no_cluster(client, cluster, plugin):
     cluster.scheduler.idle_timeout = 3
     async with slaq.job("a", client=client):  # its driver computes, for all that is known
         assert await idle_until_closed(cluster.scheduler) > 5
-        plugin.jobs.forget_all()
+        plugin.jobs.close_all()
 
 
 @on_virtual([1])

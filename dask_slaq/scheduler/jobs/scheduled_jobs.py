@@ -234,28 +234,21 @@ class ScheduledJobs(KnownJobs):
             raise UnknownJob(f"that job {shown(name)} has ended; another of its name is running")
         return self._runs[name]
 
-    def forget(self, name: str, outcome: str | None = None) -> None:
-        """Forget a job, and remember its run if it has an outcome.
+    def heir_of(self, name: str) -> Pool | None:
+        """Return the pool that a job which ends leaves its unfinished tasks to, if any.
 
-        While other jobs run, its unfinished tasks join the unowned tasks of its client. Otherwise
-        they are left to plain Dask, as they are once nobody follows tasks any more: records of
-        tasks that have ended since must not be handed on.
+        While other jobs run, these join the unowned tasks of its client. Otherwise they are left to
+        plain Dask, as they are once nobody follows tasks any more: records of tasks that have ended
+        since must not be handed on.
         """
         pool = self.pools.pools.get(name)
-        inherits = pool is not None and pool.reports and pool.unfinished and len(self.reports) > 1
-        follows = self.pools.follows_tasks()
-        heir = self.pool_of_unowned(pool.client) if pool and inherits and follows else None
-        self._forget(name, heir, outcome)
+        if pool is None or not (pool.reports and pool.unfinished and len(self.reports) > 1):
+            return None
+        return self.pool_of_unowned(pool.client) if self.pools.follows_tasks() else None
 
-    def _forget(self, name: str, heir: Pool | None, outcome: str | None = None) -> None:
-        try:
-            self.pools.remove(name, heir)
-        finally:  # whatever fails, a job of this name may begin again
-            self.pools.pools.pop(name, None)
-            self.drop(name, outcome)
-
-    def drop(self, name: str, outcome: str | None) -> None:
-        """Forget a job that has no pool any more; nothing if it is forgotten."""
+    def close(self, name: str, outcome: str | None = None) -> None:
+        """Forget a job whose pool is removed, and remember its run if it has an outcome."""
+        self.pools.pools.pop(name, None)  # if that failed: a job of this name may begin again
         if name not in self._runs and name not in self.engine.jobs:
             return
         known: list[dict[str, Any]] = [self.resources, self.value, self.reports, self.pace]
@@ -289,11 +282,14 @@ class ScheduledJobs(KnownJobs):
         reduction = 1.0 - grant.normalized if grant else 0.0
         self.accounts.job_ended(name, outcome, reduction)
 
-    def forget_all(self) -> None:
+    def close_all(self) -> None:
         """Forget every job and all unowned tasks."""
         self.queued.clear()
         for name in list(self.pools.pools):
-            self._forget(name, None)
+            try:
+                self.pools.remove(name)
+            finally:
+                self.close(name)
 
     # What they do
 

@@ -17,6 +17,7 @@ from dask_slaq.core.dispatch import (
     Slots,
     TaskConstraints,
 )
+from dask_slaq.scheduler.pools.durations import input_bytes
 from dask_slaq.scheduler.pools.label_limits import Limits
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGang, PinnedGangs
 from dask_slaq.scheduler.pools.slots import SentTasks
@@ -86,7 +87,7 @@ class ClusterState:
     def inputs(self, task: Handover) -> Inputs:
         """Return what it takes to move the inputs of a task."""
         scheduler, needed = self.scheduler, task.ts.dependencies
-        seconds = sum(dep.get_nbytes() for dep in needed) / scheduler.bandwidth
+        seconds = input_bytes(task.ts) / scheduler.bandwidth
         at = {ws.address for dep in needed for ws in dep.who_has or ()}
         workers = scheduler.workers
         return Inputs(seconds, at, lambda a: scheduler.get_comm_cost(task.ts, workers[a]))

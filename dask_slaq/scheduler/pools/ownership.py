@@ -84,50 +84,64 @@ class TaskPools:
         client of that job, and of a connection `comm` from the machine of the task's worker.
         `block` is the job in whose block the graph was sent: tasks that are known are of others.
         """
-        around, parent = self._pool_around(submitter)
-        mine: dict[str, list[Any]] = {}
+        parent = self._running_task(submitter)
+        around = None if parent is None else self._pools.records.job_of(parent.key)
+        by_job = self._by_job(client, tasks, comm)
+        of_none = by_job.pop("", [])
+        if around is not None and of_none and self._may_name(client, around, parent, comm):
+            by_job.setdefault(around, []).extend(of_none)
+            of_none = []
+        if of_none and not by_job and block is None:
+            self._warn_of_outside(client, wanted, received)
+        pools, unowned = self._pools.pools, f"other:{client}"
+        if of_none and (unowned in pools or any(map(_is_new, of_none))):
+            by_job.setdefault(self._pool_of_unowned(client).name, []).extend(of_none)
+        for name, some in by_job.items():
+            self._pools.records.own(pools[name], some, parent if name == around else None)
+        self._pools.hold(self._is_contended())
+
+    def _by_job(
+        self, client: str, keys: Iterable[Any], comm: Comm | None
+    ) -> dict[str, list[TaskState]]:
+        """Return tasks by the job that their annotations name, "" if none."""
+        found: dict[str, list[TaskState]] = {}
         sure: set[Any] = set()  # names in annotations that were found to be of such a job
-        for key in tasks:
+        for key in keys:
             ts, job = self._pools.scheduler.tasks[key], None
             if notes := ts.annotations:
                 job = notes.get(ANNOTATION)
                 if not isinstance(job, str) or job not in sure:
                     job = self._job_of(client, notes, comm)
                     sure.add(job)
-            mine.setdefault(job or around or f"other:{client}", []).append(ts)
-        if around in mine and comm is not None and not self._may_name(client, around, parent, comm):
-            mine.setdefault(f"other:{client}", []).extend(mine.pop(around))
-        if mine.keys() == {f"other:{client}"} and block is None and client not in self._told:
-            # Results that were known before are of another block, or of none on purpose.
-            known = self._pools.scheduler.tasks
-            new = any(known[key].state == "released" and known[key].run_spec for key in wanted)
-            if new and self._outside(client, received):
-                self._told.add(client)
-        for name, states in mine.items():
-            pool = self._pools.pools.get(name)
-            if pool is None:
-                if all(ts.run_spec is None or ts.state != "released" for ts in states):
-                    continue
-                pool = self._pool_of_unowned(client)
-            self._pools.records.own(pool, states, parent if name == around else None)
-        self._pools.hold(self._is_contended())
+            found.setdefault(job or "", []).append(ts)
+        return found
 
-    def _pool_around(self, submitter: Any) -> tuple[str | None, TaskState | None]:
-        """Return the name of the pool of a task that submits tasks while it runs, and the task."""
+    def _warn_of_outside(self, client: str, wanted: Iterable[Any], received: float) -> None:
+        """Tell a client once that it submits outside of its open block, if it has one.
+
+        Results that were known before are of another block, or of none on purpose.
+        """
+        tasks = self._pools.scheduler.tasks
+        known = client in self._told or not any(_is_new(tasks[key]) for key in wanted)
+        if not known and self._outside(client, received):
+            self._told.add(client)
+
+    def _running_task(self, key: Any) -> TaskState | None:
+        """Return the task of a key that a message names, if it runs."""
         ts = None
-        if isinstance(submitter, str | tuple):
+        if isinstance(key, str | tuple):
             with suppress(TypeError):  # not a key
-                ts = self._pools.scheduler.tasks.get(submitter)
-        if ts is None or ts.processing_on is None:
-            return None, None
-        return self._pools.records.job_of(ts.key), ts
+                ts = self._pools.scheduler.tasks.get(key)
+        return None if ts is None or ts.processing_on is None else ts
 
-    def _may_name(self, client: str, around: str, parent: TaskState | None, comm: Comm) -> bool:
+    def _may_name(
+        self, client: str, around: str, parent: TaskState | None, comm: Comm | None
+    ) -> bool:
         """Return whether a client is believed that a task in the pool `around` has submitted tasks.
 
         Any client may name any task, but one in its process is on the machine of its worker.
         """
-        if around == f"other:{client}" or self._is_of(around, comm):
+        if comm is None or around == f"other:{client}" or self._is_of(around, comm):
             return True
         ws = None if parent is None else parent.processing_on
         stream: Any = None if ws is None else self._pools.scheduler.stream_comms.get(ws.address)
@@ -241,6 +255,11 @@ class TaskPools:
         for ts in chain(done, _behind(wanted, set())):
             if ts.annotations and self._job_of(client, ts.annotations) == job:
                 yield ts
+
+
+def _is_new(ts: TaskState) -> bool:
+    """Return whether a task has just been submitted, to be computed."""
+    return ts.state == "released" and ts.run_spec is not None
 
 
 def _behind(wanted: Iterable[TaskState], seen: set[TaskState]) -> Iterator[TaskState]:

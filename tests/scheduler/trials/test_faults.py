@@ -96,13 +96,15 @@ async def test_the_plugin_is_registered_anew(c, s, plugin, a, b):
     assert_nothing_left(s, new)
 
 
-@pytest.mark.parametrize("where", ["charge_part", "resumed"])
+@pytest.mark.parametrize("where", ["charges.charge_part", "tracker.resumed"])
 @with_plugin([1, 1], may_fail=True)
 async def test_an_error_of_our_own_is_no_dropped_message(c, s, plugin, a, b, where):
     """Half way through an account."""
     _, futures = await begin(c, plugin)
     with captured_logger("dask_slaq") as log:
-        setattr(inside(plugin).tracker, where, lambda *args, **kwargs: {}["of our own"])
+        part, method = where.split(".")
+        broken = lambda *args, **kwargs: {}["of our own"]  # noqa: E731
+        setattr(getattr(plugin.pools, part), method, broken)
         await until(lambda: plugin.failed)
         assert plugin.failed == "KeyError: 'of our own'"
         await check_all_go_on(c, futures, a, b)
