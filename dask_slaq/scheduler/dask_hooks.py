@@ -91,19 +91,23 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
 
         What concerns nobody here ends here. Usage is counted after a failure, too.
         """
-        jobs, pools, searches = self.jobs, self.pools, self.searches
-        pool = pools.records.pool_of.get(key) if jobs.reports and self.failed is None else None
+        jobs = self.jobs
+        if not jobs.reports or self.failed is not None:  # no task is followed
+            if start == "processing":
+                jobs.accounts.task_ended(key, kwargs.get("startstops") or (), None)
+            if self.failed is None and (self.searches.states.names or self.pools.limits.most):
+                self._follow(key, start, finish, kwargs)
+            return
+        pools, searches = self.pools, self.searches
+        pool = pools.records.pool_of.get(key)
         if start == "processing" and (
             pool is None or key in pools.charges.seceded_at or key in jobs.accounts.ahead
         ):
-            ran = kwargs.get("startstops") or ()
-            jobs.accounts.task_ended(key, ran, followed=self.failed is None)
-        if self.failed is not None:
-            return
+            jobs.accounts.task_ended(key, kwargs.get("startstops") or (), pool)
         if searches.running or searches.states.names or pools.limits.most:
             self._follow(key, start, finish, kwargs)
         elif pool is None:  # of no job: it may take a thread, or free one
-            if jobs.reports and (start == "processing" or finish == "processing"):
+            if start == "processing" or finish == "processing":
                 self._follow(key, start, finish, kwargs)
         elif finish != "queued" and not (start == "memory" and finish == "released"):
             if finish == "waiting" and self.scheduler.tasks[key] in pool.unfinished:

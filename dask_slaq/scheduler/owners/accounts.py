@@ -166,26 +166,26 @@ class Accounts:
             self._new[self._payer_of(name)] += seconds
 
     @safely
-    def task_ended(self, key: Any, startstops: Iterable[Any], followed: bool) -> None:
+    def task_ended(self, key: Any, startstops: Iterable[Any], pool: Pool | None) -> None:
         """Charge a task that leaves its worker for what the pools do not; before they follow that.
 
-        The pools charge tasks of jobs until they give up their thread, if they are `followed`. So
-        of theirs only those count here that gave it up, or are charged `ahead`. `startstops` tell
-        what it did there.
+        A `pool` that follows its tasks charges them until they give up their thread. So of theirs
+        only those count here that gave it up, or are charged `ahead`. `startstops` tell what it did
+        there.
         """
-        ahead, begin = self.ahead.pop(key, 0.0), None
+        ahead, begin = self.ahead.pop(key, 0.0) if self.ahead else 0.0, None
         for run in startstops:
             if run["action"] == "compute":
                 begin, end = run["start"], run["stop"]
         if begin is None:
             return  # it used what it was charged for, and is lost
-        pool = self._records.pool_of.get(key) if followed else None
         if pool is not None:
             begin = max(begin, self._charges.charged_to(key))
         seconds = max(end - begin, 0.0)
         if seconds != ahead:
             self._charge(self._scheduler.tasks.get(key), pool, seconds - ahead)
-        self._clients.pop(key, None)
+        if self._clients:
+            self._clients.pop(key, None)
 
     @safely
     def job_ended(self, name: str, outcome: str, loss_reduction: float) -> None:
