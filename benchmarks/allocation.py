@@ -24,8 +24,6 @@ from benchmarks.common.slaq2017 import algorithm_1
 from dask_slaq.core.forecast.types import HORIZONS
 from dask_slaq.core.policies.water_filling import hand_out
 
-__all__ = ["SIZES", "Forecasts", "main", "measure"]
-
 #: Numbers of jobs and cores; the second pair is the paper's largest.
 SIZES = ((160, 640), (4_000, 16_384), (20_000, 100_000), (100_000, 1_000_000))
 #: Length of an epoch, seconds.

@@ -23,8 +23,6 @@ import dask_slaq as slaq
 from benchmarks.common.protocol_workers import Steps
 from benchmarks.common.results import give, json_option
 
-__all__ = ["main", "measure"]
-
 
 def look(port: int, boards: int, stop: Any, ready: Any) -> None:
     """Keep boards open until `stop` is set: run in a process of its own."""

@@ -20,8 +20,6 @@ from distributed import Client
 from benchmarks.common.cluster import another_client, job_block, local_cluster, register
 from benchmarks.common.results import give, json_option
 
-__all__ = ["main", "measure"]
-
 ROWS, CHUNKS, COLUMNS, TREES = 2_000, 4, 5, 5
 
 

@@ -25,8 +25,6 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.policies import POLICIES, Policy
 
-__all__ = ["Training", "main", "measure"]
-
 #: Threads per worker.
 THREADS = 16
 #: Decisions before the measured ones. By then forecasts have been scored, shares exist, and jobs

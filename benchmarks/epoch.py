@@ -21,8 +21,6 @@ from benchmarks.common.protocol_cluster import cluster, first, until
 from benchmarks.common.results import give, json_option, table
 from dask_slaq.scheduler.owners.identity import Sender
 
-__all__ = ["main", "measure"]
-
 #: Reports per job before the first measured epoch.
 HISTORY = 8
 #: Jobs and threads per worker.

@@ -18,8 +18,6 @@ from benchmarks.curves.gating_curves import training_curves
 from benchmarks.curves.gating_lessons import Lessons, lessons
 from dask_slaq.core.forecast.experts.gating import MOST_SCALE, Mixture, mixture
 
-__all__ = ["average", "learn", "main", "write"]
-
 Array = NDArray[np.float64]
 
 HIDDEN, EPOCHS, BATCH, RATE, DECAY = 48, 24, 1024, 2e-3, 1e-4

@@ -22,8 +22,6 @@ from distributed import Client, wait
 from benchmarks.common.cluster import local_cluster, register
 from benchmarks.common.results import give, json_option, table
 
-__all__ = ["main", "measure"]
-
 #: Number of jobs, and whether the scheduler knows that their tasks are short, by name.
 CASES = {"0": (0, False), "10": (10, False), "10-known": (10, True), "100": (100, False)}
 

@@ -26,8 +26,6 @@ from benchmarks.forecasting.default_predictor import DefaultForecasts, fit_secon
 from benchmarks.forecasting.scores import HORIZONS, Trial
 from dask_slaq.simulation.workload import curves as curve_files
 
-__all__ = ["DEFAULT", "main", "measure", "show", "summarize"]
-
 Array = NDArray[np.float64]
 
 DEFAULT = "dask_slaq"

@@ -32,8 +32,6 @@ from benchmarks.common.protocol_workers import ProtocolWorkers, Steps
 from benchmarks.common.results import give, json_option, table
 from benchmarks.common.scheduler_cost import SchedulerCost
 
-__all__ = ["main", "measure"]
-
 #: Workers and their threads in `queue`, and threads per worker in `crowd`.
 QUEUE_WORKERS, QUEUE_THREADS, THREADS = 16, 4, 2
 #: Tasks of the second job.

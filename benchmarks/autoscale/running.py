@@ -17,8 +17,6 @@ from benchmarks.autoscale.elastic import Elastic
 from benchmarks.autoscale.lists import LISTS, THREADS, Person
 from benchmarks.common.model import train
 
-__all__ = ["MAXIMUM", "PRICE", "START_UP", "Way", "model", "run"]
-
 #: Seconds until a worker that is asked for computes; most workers; price of one for an hour.
 START_UP, MAXIMUM, PRICE = 30.0, 16, 0.10
 #: Virtual seconds after which a list counts as stuck.

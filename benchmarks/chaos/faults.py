@@ -26,8 +26,6 @@ from benchmarks.never_worse.probe import compute, who_of
 from dask_slaq.scheduler.hooks import ENTRIES
 from dask_slaq.scheduler.pools.scheduler_patch import OVERRIDDEN
 
-__all__ = ["HAPPEN", "pending_cleanups"]
-
 #: Functions that undo prepared faults which have not happened yet.
 pending_cleanups: list[Callable[[], None]] = []
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from benchmarks.never_worse.shapes import draw
 
-__all__ = ["FAULTS_PER_ROUND", "KINDS", "Fault", "Person", "Round", "make_round"]
-
 #: Shapes whose results depend only on their parameters, whatever happens to workers.
 SHAPES = (
     "roots", "reduction", "load_process", "chains", "stencil", "one_by_one", "iterating",

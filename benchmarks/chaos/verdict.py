@@ -11,8 +11,6 @@ from benchmarks.chaos.rounds import Round, make_round
 from benchmarks.chaos.running import run
 from benchmarks.common.shrink import shrink
 
-__all__ = ["KEYS", "Verdict", "judge", "judge_seed", "smallest"]
-
 KEYS = ("lost", "different", "late", "left_over", "invariants_broken")
 #: Liveness: once the faults stop, all ends within this many times as long as a round without any
 #: under plain Dask, since work may have to begin anew, and these virtual seconds.

@@ -6,8 +6,6 @@ import numpy as np
 
 from dask_slaq.simulation.workload import LossCurve
 
-__all__ = ["resample"]
-
 
 def resample(curve: LossCurve, iterations: int) -> np.ndarray:
     """Return the loss at `iterations` evenly spaced points, the first and the last included.

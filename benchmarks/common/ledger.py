@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-__all__ = ["Ledger", "ledger_option"]
-
 ledger_option = click.option(
     "--ledger",
     metavar="FILE",

@@ -15,8 +15,6 @@ import numpy as np
 from benchmarks.common import results
 from dask_slaq.simulation.workload import iterations_to
 
-__all__ = ["LATE", "JobTrace", "Run", "ratios", "summarize", "table"]
-
 #: `Run.late` in seconds above which a run counts as distorted.
 LATE = 0.01
 

@@ -9,9 +9,6 @@ from typing import Any
 
 import click
 
-__all__ = ["Names", "cell", "curves_option", "give", "json_option", "noise_option",
-           "parallel_option", "processes_option", "seeds_options", "table"]  # fmt: skip
-
 json_option = click.option(
     "--json", "output", help="Write JSON to this file, or - for standard output."
 )

@@ -42,9 +42,6 @@ from benchmarks.paper.quality import GROUPS, by_group
 from dask_slaq.demo.fits import Spans, compile_kmeans, estimators, make_data
 from dask_slaq.demo.local import LOADED, cpu_seconds
 
-__all__ = ["POLICIES", "Measured", "Setting", "Stretched", "compare", "ends", "make_list",
-           "measure", "show"]  # fmt: skip
-
 POLICIES = ["none", "fair", "slaq2017", "first-to-target"]
 #: Fits of a process of drivers, and seconds until the first one starts, in which they connect.
 PER_DRIVER, LEAD, LEAD_EACH = 4, 1.0, 0.15

@@ -22,8 +22,6 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from dask_slaq.simulation.workload import iterations_to
 
-__all__ = ["HALVES", "Fit", "lengthen", "others", "read", "record"]
-
 RECORDED, OTHERS = (Path(__file__).with_name(f"{name}.json.gz") for name in ("recorded", "others"))
 #: Lists of half of the other fits each: rules are chosen on the first, judged on the second.
 HALVES = ("others-1", "others-2")

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.paper import DECAY, fit_losses
 
-__all__ = ["PACKAGES", "RIVALS", "Record", "Rival", "available", "follow"]
-
 Array = NDArray[np.float64]
 
 

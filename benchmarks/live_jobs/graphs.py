@@ -14,8 +14,6 @@ from dask import delayed
 from dask.base import tokenize
 from distributed import Client
 
-__all__ = ["Compute", "batch", "iteration", "load"]
-
 #: Maximum inputs of a sum in the tree.
 FAN_IN = 8
 

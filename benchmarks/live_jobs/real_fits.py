@@ -20,8 +20,6 @@ from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.real_time import JobThread, run_threads
 from dask_slaq.demo.fits import PARTITIONS, compile_kmeans, estimators, make_data
 
-__all__ = ["MIXES", "Fit", "nine", "publish", "runner"]
-
 DATA = ("classes", "amounts", "counts", "clusters")
 #: Rows per partition (25 MB).
 ROWS = 100_000

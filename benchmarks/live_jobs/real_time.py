@@ -19,8 +19,6 @@ from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.emulated import EmulatedJob
 from benchmarks.live_jobs.graphs import Compute, iteration, load
 
-__all__ = ["Driver", "JobThread", "run_emulated", "run_threads"]
-
 #: Timeout of an iteration in seconds, and further seconds per second of its compute, since a job
 #: may get much less than one thread.
 PATIENCE, PATIENCE_EACH = 120.0, 10.0

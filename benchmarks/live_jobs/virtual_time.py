@@ -21,8 +21,6 @@ from benchmarks.live_jobs.emulated import EmulatedJob
 from benchmarks.live_jobs.graphs import Compute, batch, iteration, load
 from dask_slaq.core.run_history import PastRun
 
-__all__ = ["run_virtual"]
-
 #: Bytes of a gradient.
 GRADIENT_BYTES = 512
 #: Timeout of a run in virtual seconds, and further seconds per second of the jobs' compute.

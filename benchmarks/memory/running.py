@@ -14,8 +14,6 @@ from benchmarks.live_jobs.virtual_time import run_virtual
 from benchmarks.memory.jobs import SCENARIOS, repeated_jobs
 from benchmarks.memory.kinds import KnownKind
 
-__all__ = ["POLICIES", "measure", "run", "show"]
-
 POLICIES = ("max-total", "first-to-target")
 
 

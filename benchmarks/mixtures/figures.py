@@ -12,8 +12,6 @@ from benchmarks.mixtures.lists import KINDS, LISTS
 from benchmarks.never_worse.running import Outcome, run
 from benchmarks.never_worse.scenarios import Participant, Scenario
 
-__all__ = ["compare", "measure"]
-
 #: Bytes per second that a worker sends.
 BANDWIDTH = 1e9
 #: Slowdown above which a participant counts as one that lost.

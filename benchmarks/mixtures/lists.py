@@ -12,8 +12,6 @@ from typing import Any
 
 from benchmarks.never_worse.scenarios import Participant, Scenario
 
-__all__ = ["FRESH", "KINDS", "LISTS", "QUICK"]
-
 #: Kind of work by the first letter of the name of a participant.
 KINDS = {
     "t": "training",

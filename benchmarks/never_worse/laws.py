@@ -11,8 +11,6 @@ from benchmarks.common.shrink import shrink
 from benchmarks.never_worse.running import LEFT_EARLY, LIMIT, Outcome, run
 from benchmarks.never_worse.scenarios import Scenario, make_scenario
 
-__all__ = ["Finding", "compare", "smallest", "summary"]
-
 #: Tolerance of times, virtual seconds: the delay of a few batches of messages.
 ROUND_TRIP = 0.02
 #: Tolerance of memory, bytes: many results of size zero, and Dask's overhead for them.

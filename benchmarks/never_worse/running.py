@@ -14,8 +14,6 @@ from benchmarks.never_worse import probe as probes
 from benchmarks.never_worse.scenarios import Event, Participant, Scenario
 from benchmarks.never_worse.shapes import SHAPES
 
-__all__ = ["Outcome", "run"]
-
 #: Virtual seconds after which a scenario counts as stuck.
 LIMIT = 120.0
 #: Seconds after which a participant that leaves early leaves its block.

@@ -8,8 +8,6 @@ from typing import Any
 
 from benchmarks.never_worse.shapes import DRAWN, draw
 
-__all__ = ["Event", "Participant", "Scenario", "make_scenario"]
-
 #: Families of scenarios with their relative frequencies.
 FAMILIES = {
     **{"alone": 3, "shared": 6, "newcomers": 4, "steady": 4, "faults": 3},

@@ -16,8 +16,6 @@ from typing import Any
 from benchmarks.never_worse.running import Outcome, run
 from benchmarks.never_worse.scenarios import Event, Participant, Scenario
 
-__all__ = ["SITUATIONS", "measure"]
-
 #: Bytes per second that a worker sends.
 BANDWIDTH = 1e9
 

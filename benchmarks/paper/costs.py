@@ -14,8 +14,6 @@ from benchmarks.common.cluster import local_cluster
 from benchmarks.paper.datasets import Row, by_name, dataset, variable
 from benchmarks.paper.study import OURS, Study
 
-__all__ = ["decisions", "decisions_rows", "iterations", "iterations_rows"]
-
 #: Blocks of the data, each of so many rows and columns.
 BLOCKS, ROWS, COLUMNS = 16, 2_000, 50
 WAYS = (OURS, "slaq2017")

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-__all__ = ["Row", "by_name", "dataset", "label", "short", "variable"]
-
 
 @dataclass(frozen=True)
 class Row:

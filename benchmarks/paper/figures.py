@@ -11,8 +11,6 @@ from benchmarks.paper import costs, draw, forecasts, quality, training
 from benchmarks.paper.datasets import Row
 from benchmarks.paper.study import Study
 
-__all__ = ["FIGURES", "Figure"]
-
 
 class Figure(NamedTuple):
     """One figure: its number in the paper, and how it is computed, tabulated and drawn."""

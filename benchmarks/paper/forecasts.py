@@ -12,8 +12,6 @@ from benchmarks.forecasting import scores
 from benchmarks.paper.datasets import Row, by_name, dataset, variable
 from benchmarks.paper.study import Study
 
-__all__ = ["by_algorithm", "by_algorithm_rows", "errors", "errors_rows", "traces", "traces_rows"]
-
 AHEAD = scores.HORIZONS
 #: Methods of the figures, by their names in the benchmark.
 NAMES = {

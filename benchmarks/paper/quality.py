@@ -17,10 +17,6 @@ from dask_slaq.simulation.metrics import SimulatedRun, normalized_loss
 from dask_slaq.simulation.study import Settings, job_lists, run
 from dask_slaq.simulation.workload.curves import LossCurve, fit_for_jobs
 
-__all__ = ["by_group", "contention", "contention_rows", "cores", "cores_rows", "gains",
-           "gains_rows", "losses", "losses_rows", "one_job", "one_job_rows", "times",
-           "times_rows"]  # fmt: skip
-
 #: Percent of the loss reduction.
 REDUCTIONS = (25.0, 50.0, 75.0, 80.0, 85.0, 90.0, 95.0, 100.0)
 #: Most cores of a job in the second case of Figure 7b, three of the paper's machines.

@@ -9,8 +9,6 @@ from benchmarks.paper.datasets import Row, by_name, dataset, variable
 from benchmarks.paper.study import Study
 from dask_slaq.simulation.workload.curves import iterations_to
 
-__all__ = ["changes", "changes_rows", "cumulative", "cumulative_rows"]
-
 #: Algorithms of Figure 1, by how they are called here and in the paper.
 FOUR = {
     "logistic regression": "LogReg", "linear SVM": "SVM", "LDA": "LDA", "MLP classifier": "MLPC",

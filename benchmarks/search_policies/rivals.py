@@ -19,8 +19,6 @@ import numpy as np
 from benchmarks.search_policies.grids import Grid
 from benchmarks.search_policies.replay import Event
 
-__all__ = ["RIVALS", "Plain", "run"]
-
 #: Exponents of the power laws that are fitted.
 EXPONENTS = (0.25, 0.5, 1.0, 2.0)
 

@@ -16,8 +16,6 @@ from distributed import Client, as_completed
 from benchmarks.common.cluster import local_cluster, register
 from benchmarks.trials.spaces import Space
 
-__all__ = ["STUDIES", "WAYS", "Outcome", "Search", "require_optuna", "run"]
-
 #: Ways that let Optuna choose the parameters.
 STUDIES = ("optuna", "optuna-median", "optuna-slaq")
 WAYS = ("plain", "search", *STUDIES)

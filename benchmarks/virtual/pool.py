@@ -11,8 +11,6 @@ from typing import Any
 
 from benchmarks.virtual import latency
 
-__all__ = ["pool"]
-
 #: Hashes order sets of strings, and threads of a linear-algebra library order its sums.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["REFERENCES", "Fit", "compare", "difference"]
-
 
 class Fit(NamedTuple):
     """Trained model with its data and losses; `y` is None for unsupervised models."""
