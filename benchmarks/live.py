@@ -20,6 +20,7 @@ import click
 from benchmarks import virtual
 from benchmarks.common import results
 from benchmarks.common.metrics import LATE, Run, ratios, summarize, table
+from benchmarks.live_jobs.drivers import run_emulated
 from benchmarks.live_jobs.emulated import make_jobs
 from dask_slaq.simulation.workload import curves as curve_files
 
@@ -63,14 +64,13 @@ def measure(
 
 @dataclass(frozen=True)
 class Emulated:
-    """Runner of an emulated workload on one of the clocks.
+    """Runner of an emulated workload.
 
     Without curves, these are generated from the seed. `shape` and `settings` are further arguments
     of the function that makes the jobs, and of the one that runs them.
     """
 
     workload: str
-    clock: str
     curves: Sequence[curve_files.LossCurve]
     shape: dict[str, Any]
     settings: dict[str, Any]
@@ -85,18 +85,7 @@ class Emulated:
 
             predictor = OraclePredictor({job.name: job.loss for job in jobs})
             policy = "max-total"
-        return _run_on(self.clock)(jobs, policy, seed=seed, predictor=predictor, **self.settings)
-
-
-def _run_on(clock: str) -> Callable[..., Run]:
-    """Return the function that runs emulated jobs on the given clock."""
-    if clock == "virtual":
-        from benchmarks.live_jobs.virtual_time import run_virtual
-
-        return run_virtual
-    from benchmarks.live_jobs.real_time import run_emulated
-
-    return run_emulated
+        return run_emulated(jobs, policy, seed=seed, predictor=predictor, **self.settings)
 
 
 @click.command()
@@ -194,10 +183,8 @@ def _runner(workload: str, curves: list[curve_files.LossCurve], options: dict[st
     shape = {key: options[key] for key in ("scale", "noise")}
     if options["jobs"]:
         shape["count"] = options["jobs"]
-    settings = {key: options[key] for key in ("workers", "epoch")}
-    if options["clock"] == "virtual":
-        settings["charge"] = options["charge"]
-    return Emulated(workload, options["clock"], curves, shape, settings)
+    settings = {key: options[key] for key in ("clock", "charge", "workers", "epoch")}
+    return Emulated(workload, curves, shape, settings)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ from distributed import get_worker
 
 from benchmarks import virtual
 from benchmarks.common.results import Names, give, json_option, parallel_option, seeds_options
+from benchmarks.live_jobs.drivers import run_emulated
 from benchmarks.live_jobs.emulated import EmulatedJob, make_jobs
 from benchmarks.live_jobs.graphs import Compute
-from benchmarks.live_jobs.virtual_time import run_virtual
 from dask_slaq.simulation.workload.curves import make_curves
 
 WORKERS, JOBS, SCALE, EPOCH = 8, 6, 0.3, "1s"
@@ -109,7 +109,7 @@ def run(case: str, way: str, policy: str, seed: int, scale: float, count: int) -
             if hasattr(plugin, "speeds"):
                 plugin.speeds.observe = lambda *task: None  # it learns nothing
 
-    done = run_virtual(
+    done = run_emulated(
         jobs_of(what, seed, scale, count),
         "none" if way == "plain" else policy,
         seed=seed,

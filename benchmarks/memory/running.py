@@ -9,8 +9,8 @@ from typing import Any
 
 from benchmarks.common.metrics import Run, summarize
 from benchmarks.common.results import table
+from benchmarks.live_jobs.drivers import run_emulated
 from benchmarks.live_jobs.emulated import COUNTS
-from benchmarks.live_jobs.virtual_time import run_virtual
 from benchmarks.memory.jobs import SCENARIOS, repeated_jobs
 from benchmarks.memory.kinds import KnownKind
 
@@ -30,7 +30,7 @@ def run(
     jobs, past = listed.jobs, listed.memory.get(scenario, [])
     if scenario == "without":  # no two jobs are alike
         jobs = [replace(job, kind={"name": job.name}) for job in jobs]
-    return run_virtual(jobs, policy, seed=seed, past=past if policy != "none" else [])
+    return run_emulated(jobs, policy, seed=seed, past=past if policy != "none" else [])
 
 
 def measure(
