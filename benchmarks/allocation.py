@@ -9,7 +9,6 @@ reductions, interpolated at the number of iterations that a job completes in an 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import click
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.common.results import give, json_option, table
+from benchmarks.common.results import give, json_option, say, table
 from benchmarks.common.slaq2017 import algorithm_1
 from dask_slaq.core.forecast.types import HORIZONS
 from dask_slaq.core.policies.water_filling import hand_out
@@ -120,7 +119,7 @@ def main(seed: int, quick: bool, output: str | None) -> None:
     result = []
     with threadpool_limits(1):
         for jobs, cores in SIZES:
-            print(f"{jobs} jobs on {cores} cores", file=sys.stderr, flush=True)
+            say(f"{jobs} jobs on {cores} cores")
             heap = not quick or (jobs, cores) != SIZES[-1]
             result.append(measure(jobs, cores, seed=seed, heap=heap))
     give(result, output, _table(result))

@@ -9,7 +9,6 @@ Table 1. The policy `oracle` is max-total with the true curves.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import click
 
 from benchmarks import virtual
 from benchmarks.common import results
+from benchmarks.common.curves import read
 from benchmarks.common.metrics import LATE, Run, ratios, summarize, table
 from benchmarks.live_jobs.drivers import run_emulated
 from benchmarks.live_jobs.emulated import make_jobs
@@ -57,7 +57,7 @@ def measure(
     for (policy, seed), done in zip(plan, compute(run, *zip(*plan, strict=True)), strict=True):
         runs[policy].append(done)
         busy = " - this machine is busy, times mean little" if done.late > LATE else ""
-        say(f"seed {seed}, {policy}: makespan {done.makespan:.1f} s{busy}")
+        results.say(f"seed {seed}, {policy}: makespan {done.makespan:.1f} s{busy}")
     found = {policy: summarize(done) for policy, done in runs.items()}
     return {"policies": found, "ratios": ratios(found)}
 
@@ -156,7 +156,7 @@ def main(**options: Any) -> None:
                 _runner(workload, curves, options),
                 [p for p in policies if p != "oracle" or workload in EMULATED],
                 range(first, first + options["seeds"]),
-                lambda line, workload=workload: print(f"{workload}: {line}", file=sys.stderr),
+                lambda line, workload=workload: results.say(f"{workload}: {line}"),
                 pool if workload in EMULATED and options["clock"] == "virtual" else None,
             )
             if options["output"] != "-":
@@ -165,10 +165,7 @@ def main(**options: Any) -> None:
 
 
 def _curves(files: tuple[str, ...]) -> list[curve_files.LossCurve]:
-    try:
-        curves = curve_files.fit_for_jobs(curve_files.read_curves(files))
-    except curve_files.CurveError as error:
-        raise click.ClickException(str(error)) from error
+    curves = curve_files.fit_for_jobs(read(files))
     if files and not curves:
         raise click.ClickException(f"no curve of {', '.join(files)} is fit for a job")
     return curves

@@ -42,20 +42,6 @@ class LastDelta:
         return history[-1] + (history[-1] - history[-2]) * horizons
 
 
-class Aitken:
-    """Geometric extrapolation of the last two drops, as in Aitken's delta-squared process.
-
-    If the drops do not shrink, there is no limit, and the forecast is the last report.
-    """
-
-    def forecast(self, history: Array, horizons: Array) -> Array:
-        before, last = np.diff(history[-3:])
-        ratio = last / before if before else 0.0
-        if not 0.0 < ratio < 1.0:
-            return np.full(len(horizons), history[-1])
-        return history[-1] + last * ratio * np.expm1(horizons * np.log(ratio)) / (ratio - 1.0)
-
-
 @dataclass(frozen=True)
 class Paper:
     """The paper's fits (§4.2.2), as `slaq.predictor: paper` makes them, by default."""
@@ -111,7 +97,6 @@ PACKAGES = {"holt-damped": "statsmodels", "arima": "statsmodels"}
 RIVALS: dict[str, Callable[[], Rival]] = {
     "hold": Hold,
     "last-delta": LastDelta,
-    "aitken": Aitken,
     "paper": Paper,
     "paper-unweighted": partial(Paper, 1.0),
     "holt-damped": Holt,

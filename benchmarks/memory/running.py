@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
 from benchmarks.common.metrics import Run, summarize
-from benchmarks.common.results import table
+from benchmarks.common.results import say, table
 from benchmarks.live_jobs.drivers import run_emulated
 from benchmarks.live_jobs.emulated import COUNTS
 from benchmarks.memory.jobs import SCENARIOS, repeated_jobs
@@ -58,7 +57,7 @@ def measure(
             runs[row] = summarize([future.result() for future in due[(arrival, *row)]])
             t90, makespan = (runs[row][key] for key in ("t90_mean_s", "makespan_s"))
             line = f"{arrival}, {', '.join(row)}: t90 {t90:.2f} s, makespan {makespan:.1f} s"
-            print(line, file=sys.stderr, flush=True)
+            say(line)
         best = min(runs["without", policy]["t90_mean_s"] for policy in ("none", "fair"))
         makespan = runs["without", "none"]["makespan_s"]
         found[arrival] = {

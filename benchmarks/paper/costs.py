@@ -82,8 +82,7 @@ def iterations_rows(data: xr.Dataset) -> list[Row]:
     most, least = cpu.isel(workers=-1), cpu.isel(workers=0)
     n = f"CPU time of an iteration, {int(cpu.workers[-1])} workers over {int(cpu.workers[0])}"
     differs = "A model is sent to each worker; CPU time of other programs on the machine is noise."
-    setting = data.attrs["setting"]
-    return [Row("10b", n, "flat", by_name(most / least), "", differs, setting=setting)]
+    return [Row(n, "flat", by_name(most / least), "", differs)]
 
 
 def decisions(study: Study) -> xr.Dataset:
@@ -115,5 +114,4 @@ def decisions_rows(data: xr.Dataset) -> list[Row]:
     jobs, cores = int(data["jobs"].max()), int(data["cores"].max())
     values = by_name(data["seconds"].sel(jobs=jobs, cores=cores))
     measured = f"time of a decision, {jobs} jobs on {cores} cores"
-    paper, setting = "hundreds of ms to a few s", data.attrs["setting"]
-    return [Row("10c", measured, paper, values, "s", setting=setting)]
+    return [Row(measured, "hundreds of ms to a few s", values, "s")]

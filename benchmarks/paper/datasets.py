@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,15 @@ import xarray as xr
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table."""
+    """One row of the table. `Figure.rows` sets its figure and setting."""
 
-    figure: str  # number in the paper
     measured: str  # what the values are
     paper: str  # what the paper states
     values: dict[str, float]  # by policy or method
     unit: str = ""
     differs: str = ""  # where ours differs from the paper, in one sentence
-    setting: str = field(default="", kw_only=True)
+    figure: str = ""  # number in the paper
+    setting: str = ""
 
     @property
     def line(self) -> str:
