@@ -195,7 +195,6 @@ def main(
     if broken := costs["failures"][DEFAULT]:
         say(f"{DEFAULT} gave no finite forecast at {broken:.2%} of the origins: a bug")
     result = summarize(trials, forecasts, ours) | costs
-    result["every_origin"] = _every_origin(curves, ours)
     say("timing refits")
     result["fit_seconds"] = fit_seconds([trial.curve for trial in trials])
     result["settings"] = {
@@ -204,14 +203,6 @@ def main(
         "too_short": len(curves) - len(trials),
     }  # fmt: skip
     give(result, output, show(result))
-
-
-def _every_origin(
-    curves: Sequence[curve_files.LossCurve], ours: DefaultForecasts
-) -> dict[str, Any]:
-    """Score the default predictor at every iteration, to show what a choice of origins hides."""
-    kinds = scores.by_kind(scores.prepare(curves)).items()
-    return {kind: scores.score(members, ours.at(members)) for kind, members in kinds}
 
 
 def _rivals(names: str | None) -> list[str]:
