@@ -392,9 +392,13 @@ async def test_a_death_counts_once_against_each_task_of_the_worker_and_is_then_c
 
 
 @gen_cluster(client=True, nthreads=[1])
-async def test_workers_measure_their_memory(c, s, a):
+async def test_workers_measure_their_memory_and_heartbeats_tell_when_they_came(c, s, a):
     assert a.monitor.get_process_memory() > 0
     ws = s.workers[a.address]
+    before = ws.last_seen
+    await c.submit(inc, 1)
+    await a.heartbeat()
+    assert ws.last_seen > before
     assert 0 < ws.memory.optimistic <= ws.memory.process
 
 
