@@ -9,7 +9,6 @@ reductions, interpolated at the number of iterations that a job completes in an 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,12 +18,10 @@ import click
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.common.results import give, json_option, table
+from benchmarks.common.results import give, json_option, say, table
 from benchmarks.common.slaq2017 import algorithm_1
 from dask_slaq.core.forecast.types import HORIZONS
 from dask_slaq.core.policies.water_filling import hand_out
-
-__all__ = ["SIZES", "Forecasts", "main", "measure"]
 
 #: Numbers of jobs and cores; the second pair is the paper's largest.
 SIZES = ((160, 640), (4_000, 16_384), (20_000, 100_000), (100_000, 1_000_000))
@@ -122,7 +119,7 @@ def main(seed: int, quick: bool, output: str | None) -> None:
     result = []
     with threadpool_limits(1):
         for jobs, cores in SIZES:
-            print(f"{jobs} jobs on {cores} cores", file=sys.stderr, flush=True)
+            say(f"{jobs} jobs on {cores} cores")
             heap = not quick or (jobs, cores) != SIZES[-1]
             result.append(measure(jobs, cores, seed=seed, heap=heap))
     give(result, output, _table(result))

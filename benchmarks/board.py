@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,9 +20,7 @@ from distributed import Client, LocalCluster
 
 import dask_slaq as slaq
 from benchmarks.common.protocol_workers import Steps
-from benchmarks.common.results import give, json_option
-
-__all__ = ["main", "measure"]
+from benchmarks.common.results import give, json_option, say
 
 
 def look(port: int, boards: int, stop: Any, ready: Any) -> None:
@@ -88,7 +85,7 @@ def measure(jobs: int, boards: int, seconds: float, turns: int) -> dict[str, Any
                     load, step = client.sync(_load, seconds)
                 found[kind].append(load)
                 longest[kind] = max(longest[kind], step)
-                print(f"turn {turn + 1}, {kind} boards: {load:.3f}", file=sys.stderr)
+                say(f"turn {turn + 1}, {kind} boards: {load:.3f}")
     pairs = zip(found["with"], found["without"], strict=True)
     found["cost"] = statistics.median(a - b for a, b in pairs)
     found["longest_ms"] = 1e3 * longest["with"]

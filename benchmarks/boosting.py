@@ -7,11 +7,9 @@ few trees on its own small arrays, from a thread of its own, and all runs start 
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 import click
@@ -19,8 +17,6 @@ from distributed import Client
 
 from benchmarks.common.cluster import another_client, job_block, local_cluster, register
 from benchmarks.common.results import give, json_option
-
-__all__ = ["main", "measure"]
 
 ROWS, CHUNKS, COLUMNS, TREES = 2_000, 4, 5, 5
 
@@ -57,17 +53,14 @@ def measure(
 ) -> dict[str, Any]:
     """Start all runs at once, and wait until they have ended or hang.
 
-    The runs share one client (source "threads"), or each has its own, in this process ("clients")
-    or in one of its own ("programs"). The way "plugin" makes each a job. After
-    `patience` seconds without the end of any run, the remaining runs hang.
+    The runs share one client (source "threads"), or each has its own ("clients"). The way "plugin"
+    makes each a job. After `patience` seconds without the end of any run, the remaining runs hang.
     """
     policy = "none" if way == "plain" else "fair"
     with local_cluster(workers, threads=threads, processes=processes) as (cluster, client):
         with client.as_current():
             LIBRARIES[library](client, *_data(runs), runs)  # imports the library everywhere
         register(client, policy, epoch="100ms")
-        if source == "programs":
-            return _programs(library, cluster.scheduler_address, policy, runs, patience)
         clients = [client if source == "threads" else another_client(cluster) for _ in range(runs)]
         ends: list[float] = []
         errors: list[str] = []
@@ -98,52 +91,6 @@ def measure(
         }
 
 
-def _programs(
-    library: str, address: str, policy: str, runs: int, patience: float
-) -> dict[str, Any]:
-    """Start each run in a process of its own, all at once."""
-    context = multiprocessing.get_context("spawn")
-    ready, said = context.Barrier(runs + 1), context.SimpleQueue()
-    about = library, address, policy, ready, said
-    drivers = [
-        context.Process(target=_program, args=(*about, seed), daemon=True) for seed in range(runs)
-    ]
-    for driver in drivers:
-        driver.start()
-    ready.wait()
-    begin = time.perf_counter()
-    hung = _wait(drivers, patience)
-    seconds = time.perf_counter() - begin - (patience if hung else 0.0)
-    for driver in drivers:
-        driver.kill()
-    errors = []
-    while not said.empty():
-        errors.append(said.get())
-    failed = [error for error in errors if error]
-    return {
-        "ended": errors.count(""),
-        "hung": hung,
-        "failed": len(failed),
-        "seconds": round(seconds, 2),
-        "errors": sorted(set(failed)),
-    }
-
-
-def _program(library: str, address: str, policy: str, ready: Any, said: Any, seed: int) -> None:
-    """Train in a process of its own, once all are ready, and say how it ended."""
-    with Client(address) as client:
-        import_module(library)
-        _data(seed)
-        ready.wait()
-        try:
-            with job_block(policy, f"{seed}", client):
-                LIBRARIES[library](client, *_data(seed), seed)
-        except Exception as error:
-            said.put(f"{type(error).__name__}: {error}"[:200])
-        else:
-            said.put("")
-
-
 def _data(seed: int) -> tuple[Any, Any]:
     """Make lazy arrays, one chunk of rows per task."""
     import dask.array as da
@@ -171,8 +118,8 @@ def _wait(drivers: Sequence[Any], patience: float) -> int:
     "source",
     default="threads",
     show_default=True,
-    type=click.Choice(["threads", "clients", "programs"]),
-    help="Whether the runs share one client, or have one each, or are programs.",
+    type=click.Choice(["threads", "clients"]),
+    help="Whether the runs share one client, or have one each.",
 )
 @click.option("--way", default="plugin", show_default=True, type=click.Choice(["plain", "plugin"]))
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1))

@@ -7,7 +7,6 @@ paper's method, are measured for comparison.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -19,13 +18,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.allocation import EPOCH, SIZES
-from benchmarks.common.results import give, json_option, table
+from benchmarks.common.results import give, json_option, say, table
 from dask_slaq.core import engine as engine_module
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import Predictor
 from dask_slaq.core.policies import POLICIES, Policy
-
-__all__ = ["Training", "main", "measure"]
 
 #: Threads per worker.
 THREADS = 16
@@ -184,7 +181,7 @@ def main(policy: str, seed: int, quick: bool, output: str | None) -> None:
     result = []
     with threadpool_limits(1):
         for jobs, cores in SIZES[:-1] if quick else SIZES:
-            print(f"{jobs} jobs on {cores} cores", file=sys.stderr, flush=True)
+            say(f"{jobs} jobs on {cores} cores")
             decisions = QUICK_DECISIONS if quick else DECISIONS
             how = {"seed": seed, "decisions": decisions, "paper": jobs <= PAPER_JOBS}
             result.append(measure(jobs, cores, policy=policy, **how))

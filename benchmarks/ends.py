@@ -18,8 +18,6 @@ from benchmarks.live_jobs.fit_ends import Noted
 from benchmarks.live_jobs.owned import COUNT, LOAD, Watched, make_owned_jobs, run_owned
 from benchmarks.virtual import latency_option
 
-__all__ = ["figures", "main"]
-
 #: Fifths of a job, by the part of its work that was done.
 FIFTHS = ("0-20", "20-40", "40-60", "60-80", "80-100")
 #: Factor by which an end is wrong, and seconds below which that does not count: an epoch.

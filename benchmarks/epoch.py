@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sys
 from time import thread_time
 from typing import Any
 
@@ -18,10 +17,8 @@ import click
 import dask
 
 from benchmarks.common.protocol_cluster import cluster, first, until
-from benchmarks.common.results import give, json_option, table
+from benchmarks.common.results import give, json_option, say, table
 from dask_slaq.scheduler.owners.identity import Sender
-
-__all__ = ["main", "measure"]
 
 #: Reports per job before the first measured epoch.
 HISTORY = 8
@@ -155,7 +152,7 @@ def main(jobs: str, epochs: int, policy: str, seed: int, quick: bool, output: st
     counts = [20, 100] if quick else [int(count) for count in jobs.split(",")]
     result = []
     for count in counts:
-        print(f"{count} jobs", file=sys.stderr, flush=True)
+        say(f"{count} jobs")
         result.append(measure(count, epochs=epochs, policy=policy, seed=seed))
     give(result, output, table(list(result[0]), [list(row.values()) for row in result]))
 

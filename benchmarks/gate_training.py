@@ -6,7 +6,6 @@ All randomness is seeded, so a second run writes the same numbers up to rounding
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,11 +13,10 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.common.results import say
 from benchmarks.curves.gating_curves import training_curves
 from benchmarks.curves.gating_lessons import Lessons, lessons
 from dask_slaq.core.forecast.experts.gating import MOST_SCALE, Mixture, mixture
-
-__all__ = ["average", "learn", "main", "write"]
 
 Array = NDArray[np.float64]
 
@@ -58,7 +56,7 @@ def learn(some: Lessons, epochs: int = EPOCHS, seed: int = 0) -> dict[str, Array
                 v += 0.001 * (slope**2 - v)
                 root = np.sqrt(v / (1.0 - 0.999**t)) + 1e-8
                 array -= rate * m / (1.0 - 0.9**t) / root
-        print(f"epoch {epoch + 1}: {total / (n // BATCH):.4f}", file=sys.stderr, flush=True)
+        say(f"epoch {epoch + 1}: {total / (n // BATCH):.4f}")
     return {"mean": mean, "deviation": deviation, **net._asdict()}
 
 

@@ -9,7 +9,6 @@ Table 1. The policy `oracle` is max-total with the true curves.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -19,7 +18,9 @@ import click
 
 from benchmarks import virtual
 from benchmarks.common import results
+from benchmarks.common.curves import read
 from benchmarks.common.metrics import LATE, Run, ratios, summarize, table
+from benchmarks.live_jobs.drivers import run_emulated
 from benchmarks.live_jobs.emulated import make_jobs
 from dask_slaq.simulation.workload import curves as curve_files
 
@@ -56,21 +57,20 @@ def measure(
     for (policy, seed), done in zip(plan, compute(run, *zip(*plan, strict=True)), strict=True):
         runs[policy].append(done)
         busy = " - this machine is busy, times mean little" if done.late > LATE else ""
-        say(f"seed {seed}, {policy}: makespan {done.makespan:.1f} s{busy}")
+        results.say(f"seed {seed}, {policy}: makespan {done.makespan:.1f} s{busy}")
     found = {policy: summarize(done) for policy, done in runs.items()}
     return {"policies": found, "ratios": ratios(found)}
 
 
 @dataclass(frozen=True)
 class Emulated:
-    """Runner of an emulated workload on one of the clocks.
+    """Runner of an emulated workload.
 
     Without curves, these are generated from the seed. `shape` and `settings` are further arguments
     of the function that makes the jobs, and of the one that runs them.
     """
 
     workload: str
-    clock: str
     curves: Sequence[curve_files.LossCurve]
     shape: dict[str, Any]
     settings: dict[str, Any]
@@ -85,18 +85,7 @@ class Emulated:
 
             predictor = OraclePredictor({job.name: job.loss for job in jobs})
             policy = "max-total"
-        return _run_on(self.clock)(jobs, policy, seed=seed, predictor=predictor, **self.settings)
-
-
-def _run_on(clock: str) -> Callable[..., Run]:
-    """Return the function that runs emulated jobs on the given clock."""
-    if clock == "virtual":
-        from benchmarks.live_jobs.virtual_time import run_virtual
-
-        return run_virtual
-    from benchmarks.live_jobs.real_time import run_emulated
-
-    return run_emulated
+        return run_emulated(jobs, policy, seed=seed, predictor=predictor, **self.settings)
 
 
 @click.command()
@@ -167,7 +156,7 @@ def main(**options: Any) -> None:
                 _runner(workload, curves, options),
                 [p for p in policies if p != "oracle" or workload in EMULATED],
                 range(first, first + options["seeds"]),
-                lambda line, workload=workload: print(f"{workload}: {line}", file=sys.stderr),
+                lambda line, workload=workload: results.say(f"{workload}: {line}"),
                 pool if workload in EMULATED and options["clock"] == "virtual" else None,
             )
             if options["output"] != "-":
@@ -176,10 +165,7 @@ def main(**options: Any) -> None:
 
 
 def _curves(files: tuple[str, ...]) -> list[curve_files.LossCurve]:
-    try:
-        curves = curve_files.fit_for_jobs(curve_files.read_curves(files))
-    except curve_files.CurveError as error:
-        raise click.ClickException(str(error)) from error
+    curves = curve_files.fit_for_jobs(read(files))
     if files and not curves:
         raise click.ClickException(f"no curve of {', '.join(files)} is fit for a job")
     return curves
@@ -194,10 +180,8 @@ def _runner(workload: str, curves: list[curve_files.LossCurve], options: dict[st
     shape = {key: options[key] for key in ("scale", "noise")}
     if options["jobs"]:
         shape["count"] = options["jobs"]
-    settings = {key: options[key] for key in ("workers", "epoch")}
-    if options["clock"] == "virtual":
-        settings["charge"] = options["charge"]
-    return Emulated(workload, options["clock"], curves, shape, settings)
+    settings = {key: options[key] for key in ("clock", "charge", "workers", "epoch")}
+    return Emulated(workload, curves, shape, settings)
 
 
 if __name__ == "__main__":

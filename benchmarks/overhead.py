@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import random
 import statistics
-import sys
 import time
 from contextlib import ExitStack
 from typing import Any
@@ -20,9 +19,7 @@ import dask
 from distributed import Client, wait
 
 from benchmarks.common.cluster import local_cluster, register
-from benchmarks.common.results import give, json_option, table
-
-__all__ = ["main", "measure"]
+from benchmarks.common.results import give, json_option, say, table
 
 #: Number of jobs, and whether the scheduler knows that their tasks are short, by name.
 CASES = {"0": (0, False), "10": (10, False), "10-known": (10, True), "100": (100, False)}
@@ -153,7 +150,7 @@ def main(
     keys = ("throughput_ratio", "throughput_error", "cpu_ratio", "cpu_error", "seconds")
     result: dict[str, Any] = {key: {} for key in keys}
     for case, (jobs, known) in CASES.items():
-        print(f"{case} jobs: {repetitions} pairs of {tasks} tasks", file=sys.stderr, flush=True)
+        say(f"{case} jobs: {repetitions} pairs of {tasks} tasks")
         seconds = measure(
             jobs, tasks=tasks, repetitions=repetitions, workers=workers, policy=policy,
             known=known, seed=seed,

@@ -8,25 +8,21 @@ predictor follows all curves as jobs of one cluster and receives every report.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common.results import give, json_option, table
+from benchmarks import virtual
+from benchmarks.common.curves import read
+from benchmarks.common.results import give, json_option, say, table
 from benchmarks.curves.generate import shipped
 from benchmarks.forecasting import rivals, scores
 from benchmarks.forecasting.default_predictor import DefaultForecasts, fit_seconds, forecast_all
 from benchmarks.forecasting.scores import HORIZONS, Trial
 from dask_slaq.simulation.workload import curves as curve_files
-
-__all__ = ["DEFAULT", "main", "measure", "show", "summarize"]
 
 Array = NDArray[np.float64]
 
@@ -79,17 +75,11 @@ def _follow(trials: Sequence[Trial], names: Sequence[str], processes: int) -> li
     tasks = [(names, trial.curve.loss, trial.origins.tolist(), HORIZONS) for trial in trials]
     if processes == 1:
         return [rivals.follow(*task) for task in tasks]
-    # Child processes read these when they load NumPy. Their matrices are too small for threads.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
-        waiting = [pool.submit(rivals.follow, *task) for task in tasks]
-        records = []
-        for done, future in enumerate(waiting, start=1):
-            records.append(future.result())
-            if done % 20 == 0:
-                print(f"rivals: {done} of {len(tasks)} curves", file=sys.stderr, flush=True)
+    records = []
+    for _, record in virtual.run_all(rivals.follow, tasks, processes):
+        records.append(record)
+        if len(records) % 20 == 0:
+            say(f"rivals: {len(records)} of {len(tasks)} curves")
     return records
 
 
@@ -200,13 +190,12 @@ def main(
         raise click.ClickException(
             f"no curve is long enough: a forecast needs {scores.FIRST + 1} points that move"
         )
-    _say(f"{len(trials)} curves, {sum(len(t.origins) for t in trials)} origins")
+    say(f"{len(trials)} curves, {sum(len(t.origins) for t in trials)} origins")
     forecasts, ours, costs = measure(trials, chosen, processes)
     if broken := costs["failures"][DEFAULT]:
-        _say(f"{DEFAULT} gave no finite forecast at {broken:.2%} of the origins: a bug")
+        say(f"{DEFAULT} gave no finite forecast at {broken:.2%} of the origins: a bug")
     result = summarize(trials, forecasts, ours) | costs
-    result["every_origin"] = _every_origin(curves, ours)
-    _say("timing refits")
+    say("timing refits")
     result["fit_seconds"] = fit_seconds([trial.curve for trial in trials])
     result["settings"] = {
         "files": list(files), "seed": seed, "quick": quick, "origins_per_curve": most or None,
@@ -216,23 +205,11 @@ def main(
     give(result, output, show(result))
 
 
-def _every_origin(
-    curves: Sequence[curve_files.LossCurve], ours: DefaultForecasts
-) -> dict[str, Any]:
-    """Score the default predictor at every iteration, to show what a choice of origins hides."""
-    kinds = scores.by_kind(scores.prepare(curves)).items()
-    return {kind: scores.score(members, ours.at(members)) for kind, members in kinds}
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _rivals(names: str | None) -> list[str]:
     able, missing = rivals.available()
     if names is None:
         for sentence in missing:
-            _say(sentence)
+            say(sentence)
         return able
     chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
     for name in chosen:
@@ -244,10 +221,7 @@ def _rivals(names: str | None) -> list[str]:
 
 
 def _curves(files: tuple[str, ...], seed: int, quick: bool) -> list[curve_files.LossCurve]:
-    try:
-        curves = curve_files.read_curves(files) if files else shipped()
-    except curve_files.CurveError as error:
-        raise click.ClickException(str(error)) from error
+    curves = read(files) if files else shipped()
     if quick and len(curves) > QUICK_CURVES:
         return curve_files.sample(curves, QUICK_CURVES, np.random.default_rng(seed))
     return curves

@@ -10,7 +10,6 @@ because the stand-ins do not answer its requests.
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -29,10 +28,8 @@ from benchmarks.common.calls import Calls
 from benchmarks.common.cluster import job_block
 from benchmarks.common.protocol_cluster import cluster, first, settled, submit, until
 from benchmarks.common.protocol_workers import ProtocolWorkers, Steps
-from benchmarks.common.results import give, json_option, table
+from benchmarks.common.results import give, json_option, say, table
 from benchmarks.common.scheduler_cost import SchedulerCost
-
-__all__ = ["main", "measure"]
 
 #: Workers and their threads in `queue`, and threads per worker in `crowd`.
 QUEUE_WORKERS, QUEUE_THREADS, THREADS = 16, 4, 2
@@ -82,7 +79,7 @@ async def queue(policy: str, tasks: int, seed: int) -> dict[str, float]:
 
 
 def _ms(steps: Steps) -> float:
-    print(f"    {1e3 * steps.longest:8.2f} ms {steps.what}", file=sys.stderr)
+    say(f"    {1e3 * steps.longest:8.2f} ms {steps.what}")
     return 1e3 * steps.longest
 
 
@@ -109,7 +106,7 @@ async def many(policy: str, case: str, jobs: int, seed: int) -> float:
             for _ in range(JOINS if case == "joins" else 0):
                 await stubs.add(QUEUE_THREADS)
             await until(lambda: stubs.finished >= enough)
-        print(f"{case}, {jobs} jobs:", file=sys.stderr)
+        say(f"{case}, {jobs} jobs:")
         return _ms(steps)
 
 
@@ -321,7 +318,7 @@ def costs(
         size["tasks"] = 300 if quick else 1_500 if jobs <= 2 else 40 * workers
         by_shape: dict[str, dict[str, float]] = {}
         for shape in SHAPES if jobs <= 2 and not quick else ("chains",):
-            print(f"{jobs} jobs, {shape}", file=sys.stderr, flush=True)
+            say(f"{jobs} jobs, {shape}")
             runs = [
                 [cost(side, jobs, shape, seed + i, **size) for side in (policy, "none")]
                 for i in range(repetitions)
@@ -382,7 +379,7 @@ def measure(
     """
     runs: dict[str, list[Any]] = {"queue": [], "queue_plain": [], "crowd": [], "crowd_plain": []}
     for repetition in range(repetitions):
-        print(f"repetition {repetition + 1} of {repetitions}", file=sys.stderr, flush=True)
+        say(f"repetition {repetition + 1} of {repetitions}")
         given = seed + repetition
         for suffix, side in (("", policy), ("_plain", "none")):
             steps = asyncio.run(queue(side, tasks, given))

@@ -10,7 +10,6 @@ tasks run alongside three trainings on four workers, of which one is slow.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,10 +19,18 @@ import numpy as np
 from distributed import get_worker
 
 from benchmarks import virtual
-from benchmarks.common.results import Names, give, json_option, parallel_option, seeds_options
+from benchmarks.common.results import (
+    Names,
+    give,
+    json_option,
+    mean,
+    parallel_option,
+    say,
+    seeds_options,
+)
+from benchmarks.live_jobs.drivers import run_emulated
 from benchmarks.live_jobs.emulated import EmulatedJob, make_jobs
 from benchmarks.live_jobs.graphs import Compute
-from benchmarks.live_jobs.virtual_time import run_virtual
 from dask_slaq.simulation.workload.curves import make_curves
 
 WORKERS, JOBS, SCALE, EPOCH = 8, 6, 0.3, "1s"
@@ -88,9 +95,8 @@ class _Tasks:
 def jobs_of(case: Case, seed: int, scale: float, count: int) -> list[EmulatedJob]:
     """Make the jobs of a case."""
     jobs = make_jobs("staggered", make_curves(seed), seed, count=count, scale=scale)
-    if (
-        not case.chains
-    ):  # as many per worker and second as in `benchmarks.live`, on half the workers
+    if not case.chains:
+        # As many per worker and second as in `benchmarks.live`, on half the workers.
         return [replace(job, arrival=2 * job.arrival) for job in jobs]
     links, none = np.full((LINKS, CHAINS), LINK), np.zeros(0)
     chains = EmulatedJob("chains", "none", 0.0, none, none, links, shape="chains")
@@ -109,7 +115,7 @@ def run(case: str, way: str, policy: str, seed: int, scale: float, count: int) -
             if hasattr(plugin, "speeds"):
                 plugin.speeds.observe = lambda *task: None  # it learns nothing
 
-    done = run_virtual(
+    done = run_emulated(
         jobs_of(what, seed, scale, count),
         "none" if way == "plain" else policy,
         seed=seed,
@@ -121,12 +127,8 @@ def run(case: str, way: str, policy: str, seed: int, scale: float, count: int) -
     assert all(plugin.failed is None for plugin in plugins), "the plugin fell back to plain Dask"
     trained = [trace.time_to(0.9) for trace in done.traces if trace.losses]
     chains = [t.completion - t.arrival for t in done.traces if not t.losses]
-    found = {"t90_s": _mean(trained), "makespan_s": done.makespan}
-    return {**found, "chains_s": _mean(chains)} if chains else found
-
-
-def _mean(values: list[float | None]) -> float:
-    return float(np.mean([value for value in values if value is not None]))
+    found = {"t90_s": mean(trained), "makespan_s": done.makespan}
+    return {**found, "chains_s": mean(chains)} if chains else found
 
 
 def measure(
@@ -135,13 +137,12 @@ def measure(
     """Return the mean times over some seeds by case and way."""
     plan = [(case, way, policy, s, scale, count) for case in cases for way in WAYS for s in seeds]
     rows: dict[tuple[str, str], list[dict[str, float]]] = {}
-    with virtual.pool(parallel) as pool:
-        for (case, way, *_), row in zip(plan, pool.map(run, *zip(*plan, strict=True)), strict=True):
-            rows.setdefault((case, way), []).append(row)
-            print(f"{case}, {way}: {show_row(row)}", file=sys.stderr)
+    for (case, way, *_), row in virtual.run_all(run, plan, parallel):
+        rows.setdefault((case, way), []).append(row)
+        say(f"{case}, {way}: {show_row(row)}")
     found: dict[str, dict[str, dict[str, float]]] = {}
     for (case, way), each in rows.items():
-        found.setdefault(case, {})[way] = {k: _mean([row[k] for row in each]) for k in each[0]}
+        found.setdefault(case, {})[way] = {k: mean([row[k] for row in each]) for k in each[0]}
     return found
 
 

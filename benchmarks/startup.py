@@ -15,8 +15,6 @@ import click
 
 from benchmarks.common.results import give, json_option, table
 
-__all__ = ["main", "measure"]
-
 #: Start a scheduler in this process. It imports the plugin if told to preload it.
 PROGRAM = """
 import asyncio, json, sys

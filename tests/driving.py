@@ -312,6 +312,28 @@ async def work(seconds: float, *inputs: Any) -> None:
     await virtual.work(seconds=seconds)
 
 
+async def train(
+    client: Client,
+    name: str,
+    fall: float,
+    *,
+    iterations: int,
+    tasks: int = 8,
+    seconds: float = 0.1,
+    end: float = 0.0,
+    **settings: Any,
+) -> float:
+    """Have a job train on some tasks at a time; return the seconds of the virtual clock."""
+    from benchmarks import virtual
+
+    begin = virtual.now()
+    async with slaq.job(name, client=client, **settings) as job:
+        for k in range(iterations):
+            await client.gather(in_job(client, name).map(work, [seconds] * tasks, pure=False))
+            job.report(end + fall**k)
+    return virtual.now() - begin
+
+
 class Spans:
     """Times at which the tasks of `spend` began and ended on the virtual clock, by name."""
 

@@ -7,7 +7,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from benchmarks.common.structure import circles, modules
+from structure import circles, modules
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dask_slaq"

@@ -11,7 +11,7 @@ import dask
 import pytest
 import tomllib
 from distributed.utils_test import captured_logger, gen_cluster
-from driving import inside
+from driving import inside, report_epochs, start_plugin, until, with_plugin
 
 import dask_slaq as slaq
 from dask_slaq import plug_ins
@@ -20,7 +20,6 @@ from dask_slaq.core.errors import InvalidSetting, NotAllowed, UnknownPolicy
 from dask_slaq.core.policies import POLICIES, add_policy, policy
 from dask_slaq.core.search_settings import GOALS
 from dask_slaq.testing import check_policy, check_predictor
-from tests.driving import report_epochs, start_plugin, until, with_plugin
 
 PLUG_IN = Path(__file__).parents[1] / "examples" / "plug_in"
 

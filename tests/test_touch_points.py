@@ -4,7 +4,7 @@ import re
 from functools import cache, partial
 from pathlib import Path
 
-from benchmarks.common.structure import touch_points
+from structure import touch_points
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dask_slaq"

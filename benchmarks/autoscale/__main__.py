@@ -9,7 +9,6 @@ completion within 5 %), or the fastest one if none is. All have the plugin.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ import click
 from benchmarks import virtual
 from benchmarks.autoscale.lists import LISTS, QUICK
 from benchmarks.autoscale.running import Way, run
-from benchmarks.common.results import Names, cell, give, json_option, processes_option, table
+from benchmarks.common.results import Names, cell, give, json_option, processes_option, say, table
 
 #: Sizes and settings of which the best one counts.
 FIXED = [Way("fixed", n) for n in (1, 2, 4, 6, 8, 12)]
@@ -26,7 +25,7 @@ ADAPTIVE = [
     Way("adaptive", target_duration=seconds, wait_count=wait)
     for seconds, wait in ((5.0, 3), (5.0, 60), (20.0, 60))
 ]
-WORTH = [Way("worth")]
+WORTH = Way("worth")
 KEYS = ("worker_hours", "t90_mean_s", "completion_mean_s", "starts")
 #: Times that differ by less count as equal.
 EQUAL = 1.05
@@ -37,28 +36,21 @@ EQUAL = 1.05
 @click.option("--seed", default=0, show_default=True)
 @processes_option
 @click.option("--quick", is_flag=True, help="One list, and one size and setting of each way.")
-@click.option("--worth", multiple=True, type=float, help="Also with this worth of an hour.")
 @virtual.latency_option
 @json_option
 def main(
-    lists: list[str] | None,
-    seed: int,
-    processes: int,
-    quick: bool,
-    worth: tuple[float, ...],
-    output: str | None,
+    lists: list[str] | None, seed: int, processes: int, quick: bool, output: str | None
 ) -> None:
     """Run the benchmark."""
     names = lists or list(QUICK if quick else LISTS)
-    ways = [*FIXED, *ADAPTIVE, *WORTH, *(Way("worth", worth=each) for each in worth)]
+    ways = [*FIXED, *ADAPTIVE, WORTH]
     if quick:
-        ways = [Way("fixed", 8), Way("adaptive"), Way("worth")]
+        ways = [Way("fixed", 8), Way("adaptive"), WORTH]
     plan = [(name, seed, way) for name in names for way in ways]
     rows: dict[str, dict[Way, dict[str, Any]]] = {}
-    with virtual.pool(processes) as pool:
-        for (name, _, way), row in zip(plan, pool.map(run, *zip(*plan, strict=True)), strict=True):
-            rows.setdefault(name, {})[way] = row
-            print(name, way.kind, way.label, *map(cell, _cells(row)), file=sys.stderr, flush=True)
+    for (name, _, way), row in virtual.run_all(run, plan, processes):
+        rows.setdefault(name, {})[way] = row
+        say(name, way.kind, way.label, *map(cell, _cells(row)))
     found = {name: choose(some) for name, some in rows.items()}
     shown = [
         [name, f"{way}: {row['settings']}", *_cells(row)]
@@ -70,7 +62,7 @@ def main(
 
 def choose(rows: Mapping[Way, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the row of each kind of way that counts; see the module."""
-    ours = next(row for way, row in rows.items() if way.kind == "worth")
+    ours = rows[WORTH]
     found = {}
     for kind in ("fixed", "adaptive", "worth"):
         some = {way: row for way, row in rows.items() if way.kind == kind}
@@ -79,8 +71,6 @@ def choose(rows: Mapping[Way, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
             best = min(fast, key=lambda way: some[way]["worker_hours"])
         else:
             best = min(some, key=lambda way: some[way]["completion_mean_s"])
-        if kind == "worth":
-            best = next(iter(some))
         found[kind] = {**{key: some[best][key] for key in KEYS}, "settings": best.label}
     return found
 

@@ -10,8 +10,6 @@ from tornado.ioloop import IOLoop
 
 from benchmarks import virtual
 
-__all__ = ["Elastic"]
-
 
 class Elastic:
     """What `distributed.deploy.Adaptive` needs of a cluster, and the account of its workers.

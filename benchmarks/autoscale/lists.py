@@ -10,8 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["LISTS", "QUICK", "THREADS", "Person"]
-
 #: Threads of a worker.
 THREADS = 2
 

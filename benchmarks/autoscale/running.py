@@ -17,8 +17,6 @@ from benchmarks.autoscale.elastic import Elastic
 from benchmarks.autoscale.lists import LISTS, THREADS, Person
 from benchmarks.common.model import train
 
-__all__ = ["MAXIMUM", "PRICE", "START_UP", "Way", "model", "run"]
-
 #: Seconds until a worker that is asked for computes; most workers; price of one for an hour.
 START_UP, MAXIMUM, PRICE = 30.0, 16, 0.10
 #: Virtual seconds after which a list counts as stuck.
@@ -32,7 +30,6 @@ class Way(NamedTuple):
     workers: int = MAXIMUM  # of a fixed cluster; of others, at most
     target_duration: float = 5.0  # seconds, of Dask's own
     wait_count: int = 3  # of Dask's own
-    worth: float | None = None  # of an hour of each person's time; None for the default
 
     @property
     def label(self) -> str:
@@ -41,7 +38,7 @@ class Way(NamedTuple):
             return f"{self.workers} workers"
         if self.kind == "adaptive":
             return f"target-duration {self.target_duration:g} s, wait-count {self.wait_count}"
-        return "default" if self.worth is None else f"worth {self.worth:g} an hour"
+        return "default"
 
 
 def run(name: str, seed: int, way: Way) -> dict[str, Any]:
@@ -49,8 +46,7 @@ def run(name: str, seed: int, way: Way) -> dict[str, Any]:
     return virtual.run(_run, LISTS[name](seed), way, seed=seed, limit=LIMIT)
 
 
-async def _run(people: list[Person], way: Way, **settings: Any) -> dict[str, Any]:
-    """Run a list; `settings` are further ones of the plugin."""
+async def _run(people: list[Person], way: Way) -> dict[str, Any]:
     from distributed.deploy import Adaptive
 
     import dask_slaq as slaq
@@ -61,7 +57,7 @@ async def _run(people: list[Person], way: Way, **settings: Any) -> dict[str, Any
     first = way.workers if way.kind == "fixed" else 0
     async with virtual.Cluster([THREADS] * first) as cluster, cluster.client() as client:
         given = {"scaling": scaling} if way.kind == "worth" else {}
-        await client.register_plugin(slaq.SlaqPlugin(**given, **settings))
+        await client.register_plugin(slaq.SlaqPlugin(**given))
         elastic = Elastic(cluster, START_UP, THREADS)
         adaptive = None
         if way.kind != "fixed":
@@ -74,7 +70,7 @@ async def _run(people: list[Person], way: Way, **settings: Any) -> dict[str, Any
                 target_duration=way.target_duration,
             )
         begin = virtual.now()
-        await asyncio.gather(*(_take_part(p, cluster, way, took, t90) for p in people))
+        await asyncio.gather(*(_take_part(p, cluster, took, t90) for p in people))
         makespan = virtual.now() - begin
         seconds = way.workers * makespan if way.kind == "fixed" else elastic.worker_seconds()
         plugin = cluster.scheduler.plugins["slaq"]
@@ -93,26 +89,24 @@ async def _run(people: list[Person], way: Way, **settings: Any) -> dict[str, Any
 
 
 async def _take_part(
-    person: Person, cluster: Any, way: Way, took: dict[str, float], t90: dict[str, float]
+    person: Person, cluster: Any, took: dict[str, float], t90: dict[str, float]
 ) -> None:
     await asyncio.sleep(person.start)
-    given = {} if way.worth is None else {"value_per_hour": way.worth}
     async with cluster.client(name=f"client-{person.name}") as client:
         begin = virtual.now()
-        done = await SHAPES[person.shape](client, person.name, given, **person.parameters)
+        done = await SHAPES[person.shape](client, person.name, **person.parameters)
         took[person.name] = virtual.now() - begin - done.get("thought", 0.0)
         if "t90" in done:
             t90[person.name] = done["t90"]
 
 
 async def _training(
-    client: Any, name: str, given: Any, n: int, seconds: float, iterations: int, decay: float,
-    gap: float,
+    client: Any, name: str, n: int, seconds: float, iterations: int, decay: float, gap: float
 ) -> dict[str, float]:  # fmt: skip
     import dask_slaq as slaq
 
     begin, at = virtual.now(), []
-    async with slaq.job(name, max_iter=iterations, client=client, **given) as job:
+    async with slaq.job(name, max_iter=iterations, client=client) as job:
         data = client.map(_data, range(n), pure=False, key=f"{name}-data")
         for k in range(iterations):
             parts = client.map(
@@ -138,10 +132,10 @@ async def _total(parts: list[Any]) -> Any:
     return await virtual.work(seconds=0.01)
 
 
-async def _batch(client: Any, name: str, given: Any, n: int, seconds: float) -> dict[str, float]:
+async def _batch(client: Any, name: str, n: int, seconds: float) -> dict[str, float]:
     import dask_slaq as slaq
 
-    async with slaq.job(name, client=client, **given):
+    async with slaq.job(name, client=client):
         await client.gather(client.map(_one, [seconds] * n, pure=False, key=f"{name}-map"))
     return {}
 
@@ -151,13 +145,13 @@ async def _one(seconds: float) -> Any:
 
 
 async def _notebook(
-    client: Any, name: str, given: Any, cells: list[tuple[int, float, float]]
+    client: Any, name: str, cells: list[tuple[int, float, float]]
 ) -> dict[str, float]:
     import dask_slaq as slaq
 
     thought = 0.0
     for k, (n, seconds, pause) in enumerate(cells):
-        async with slaq.job(f"{name}-{k}", client=client, **given):
+        async with slaq.job(f"{name}-{k}", client=client):
             futures = client.map(_one, [seconds] * n, pure=False, key=f"{name}-cell-{k}")
             await client.gather(futures)
         await asyncio.sleep(pause)
@@ -166,11 +160,11 @@ async def _notebook(
 
 
 async def _search(
-    client: Any, name: str, given: Any, models: int, steps: int, seconds: float
+    client: Any, name: str, models: int, steps: int, seconds: float
 ) -> dict[str, float]:
     import dask_slaq as slaq
 
-    async with slaq.search(name, steps=steps, client=client, **given) as search:
+    async with slaq.search(name, steps=steps, client=client) as search:
         futures = [
             client.submit(model, f"{name}-{i}", search._run, i, steps, seconds, key=f"{name}-{i}")
             for i in range(models)

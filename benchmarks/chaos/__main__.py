@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -14,8 +14,8 @@ import click
 from benchmarks.chaos.rounds import FAULTS_PER_ROUND
 from benchmarks.chaos.verdict import KEYS, Verdict, judge_seed, smallest
 from benchmarks.common.ledger import Ledger, ledger_option
-from benchmarks.common.results import give, json_option, processes_option
-from benchmarks.virtual import latency_option, pool
+from benchmarks.common.results import give, json_option, processes_option, say
+from benchmarks.virtual import latency_option, run_all
 
 
 @click.command()
@@ -45,23 +45,23 @@ def main(
     """
     book, count = Ledger(ledger), -(-(100 if quick else faults) // FAULTS_PER_ROUND)
     seeds = book.left(range(seed, seed + count))
-    verdicts = _judge_all(seeds, processes)
+    verdicts = run_all(judge_seed, [(number,) for number in seeds], processes)
     total: Counter[str] = Counter()
     whole = Verdict(seed)
     begin = time.perf_counter()
     broken = []
-    for done, (number, verdict) in enumerate(book.follow(verdicts, seeds, _row), start=1):
+    for done, (number, verdict) in enumerate(book.follow(verdicts, _row), start=1):
         broken += [number] * any(verdict.figures()[key] for key in KEYS)
         total.update(verdict.faults)
         for line in verdict.lines():
-            print(line, file=sys.stderr, flush=True)
+            say(line)
         whole.add(verdict)
         if done % 25 == 0:
             took = time.perf_counter() - begin
-            print(f"{done} rounds, {total.total()} faults, {took:.0f} s", file=sys.stderr)
+            say(f"{done} rounds, {total.total()} faults, {took:.0f} s")
     for number in broken if shrink else ():
-        small = json.dumps(smallest(number).describe())
-        print(f"seed {number}: {small}", file=sys.stderr, flush=True)
+        small = json.dumps(asdict(smallest(number)))
+        say(f"seed {number}: {small}")
     if output != "-":
         for kind, n in sorted(total.items()):
             click.echo(f"{kind:26} {n:6}")
@@ -78,11 +78,6 @@ def _row(verdict: Verdict) -> dict[str, Any]:
     """Return what the ledger keeps of a round."""
     problems = {key: found for key in KEYS if (found := getattr(verdict, key))}
     return {"faults": verdict.faults.total(), "compared": verdict.compared, **problems}
-
-
-def _judge_all(seeds: Sequence[int], processes: int) -> Any:
-    with pool(processes) as executor:
-        yield from executor.map(judge_seed, seeds)
 
 
 if __name__ == "__main__":

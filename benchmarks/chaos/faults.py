@@ -19,14 +19,12 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from benchmarks import virtual
 from benchmarks.chaos.outcome import Deliberate
-from benchmarks.chaos.rounds import Fault
+from benchmarks.chaos.rounds import KINDS, Fault
 from benchmarks.chaos.stage import CANCELLED, Stage
 from benchmarks.common.model import train
 from benchmarks.never_worse.probe import compute, who_of
 from dask_slaq.scheduler.hooks import ENTRIES
 from dask_slaq.scheduler.pools.scheduler_patch import OVERRIDDEN
-
-__all__ = ["HAPPEN", "pending_cleanups"]
 
 #: Functions that undo prepared faults which have not happened yet.
 pending_cleanups: list[Callable[[], None]] = []
@@ -271,38 +269,21 @@ async def loop_stalls(fault: Fault, stage: Stage) -> None:
 # The plugin
 
 
-async def engine_raises(fault: Fault, stage: Stage) -> None:
-    """Make the engine raise once."""
-    if stage.plugin is not None:
-        await _fail(stage, stage.plugin.engine, "reallocate")
-
-
-async def dispatcher_raises(fault: Fault, stage: Stage) -> None:
-    """Make the dispatcher raise once, at the start, while it chooses, or while it sends a task."""
-    if stage.plugin is not None:
-        pools = stage.plugin.pools
-        places = [(pools, "dispatch"), (pools.order, "key"), (pools.control, "send")]
-        await _fail(stage, *places[fault.number % 3])
-
-
-async def hook_raises(fault: Fault, stage: Stage) -> None:
-    """Make one of the plugin's hooks raise once."""
-    if stage.plugin is not None:
-        plugin = stage.plugin
-        places = [
-            (plugin.pools.tracker, "transition"),
-            (plugin.pools, "apply"),
-            (plugin.pools, "tick"),
-            (plugin.pools, "forget_worker"),
-            (plugin.task_pools, "own"),
-            (plugin.jobs, "observe_demand"),
-            (plugin.pools.tracker, "moving"),
-            (plugin.pools.tracker, "is_held"),
-            (plugin.jobs, "open"),
-            (plugin.jobs, "forget"),
-            (plugin.task_pools, "adopt"),
-        ]
-        await _fail(stage, *places[fault.number % len(places)])
+async def part_raises(fault: Fault, stage: Stage) -> None:
+    """Make the engine, the dispatcher or a part that hooks call raise once."""
+    if (plugin := stage.plugin) is None:
+        return
+    pools = plugin.pools
+    places = [
+        (plugin.engine, "reallocate"),
+        *((pools, name) for name in ("dispatch", "apply", "tick", "forget_worker")),
+        (pools.order, "key"),
+        (pools.control, "send"),
+        *((pools.tracker, name) for name in ("transition", "moving", "is_held")),
+        *((plugin.task_pools, name) for name in ("own", "adopt")),
+        *((plugin.jobs, name) for name in ("observe_demand", "open", "forget")),
+    ]
+    await _fail(stage, *places[fault.number % len(places)])
 
 
 async def entry_raises(fault: Fault, stage: Stage) -> None:
@@ -406,21 +387,14 @@ def _around(plain: Callable[..., Any], wraps: bool) -> Callable[..., Any]:
 # Reports
 
 
-async def report_late(fault: Fault, stage: Stage) -> None:
-    """Send a report of a job after the job has ended."""
+async def report_stray(fault: Fault, stage: Stage) -> None:
+    """Send two reports that the client has not made, at once or after the end of the job."""
     if (name := stage.person(fault.number)) and name in stage.blocks:
         block = stage.blocks[name]
-        for _ in range(100):
+        for _ in range(100 if fault.number % 2 else 0):
             if block._client is None:
                 break
             await asyncio.sleep(0.05)
-        _send(stage, name, job=block.name, run=block._run, loss=0.5)
-
-
-async def report_twice(fault: Fault, stage: Stage) -> None:
-    """Send a report twice."""
-    if (name := stage.person(fault.number)) and name in stage.blocks:
-        block = stage.blocks[name]
         for _ in range(2):
             _send(stage, name, job=block.name, run=block._run, loss=0.25)
 
@@ -566,13 +540,4 @@ def _send(stage: Stage, name: str, **report: Any) -> None:
 
 
 #: Faults by kind.
-HAPPEN = {
-    function.__name__: function
-    for function in (
-        worker_dies, worker_pauses, worker_retires, worker_comes, model_kills_worker, client_closes,
-        client_loses_connection, client_suspended, restart, cancel, release, retry, engine_raises,
-        dispatcher_raises, hook_raises, entry_raises, plugin_registered_twice, plugin_unregistered,
-        loop_stalls,
-        seam_overridden, report_late, report_twice, report_malformed, hostile_client, second_plugin,
-    )
-}  # fmt: skip
+HAPPEN = {kind: globals()[kind] for kind in KINDS}

@@ -13,8 +13,6 @@ from typing import Any
 
 from dask_slaq.simulation.replay import replay_log as replay
 
-__all__ = ["Deliberate", "Outcome", "replay_log", "silence", "watch"]
-
 
 class Deliberate(Exception):
     """Error that a fault makes a task or a part of the plugin raise."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.never_worse.shapes import draw
-
-__all__ = ["FAULTS_PER_ROUND", "KINDS", "Fault", "Person", "Round", "make_round"]
 
 #: Shapes whose results depend only on their parameters, whatever happens to workers.
 SHAPES = (
@@ -22,9 +20,9 @@ KINDS = {
     "model_kills_worker": 1,
     "client_closes": 1, "client_loses_connection": 1, "client_suspended": 2,
     "restart": 0.5, "cancel": 2, "release": 2, "retry": 2,
-    "engine_raises": 1, "dispatcher_raises": 1, "hook_raises": 1, "entry_raises": 2,
+    "part_raises": 3, "entry_raises": 2,
     "loop_stalls": 2,
-    "report_late": 1, "report_twice": 1, "report_malformed": 1, "hostile_client": 2,
+    "report_stray": 2, "report_malformed": 1, "hostile_client": 2,
     "plugin_registered_twice": 1, "second_plugin": 1, "plugin_unregistered": 0.7,
     "seam_overridden": 2,
 }  # fmt: skip
@@ -66,10 +64,6 @@ class Round:
     threads: list[int]
     people: list[Person]
     faults: list[Fault] = field(default_factory=list)
-
-    def describe(self) -> dict[str, Any]:
-        """Return the round as plain values."""
-        return asdict(self)
 
 
 def make_round(seed: int, faults: int = FAULTS_PER_ROUND) -> Round:

@@ -18,8 +18,6 @@ from benchmarks.chaos.stage import CANCELLED, Stage
 from benchmarks.never_worse import probe as probes
 from benchmarks.never_worse.shapes import SHAPES
 
-__all__ = ["CONFIG", "run"]
-
 #: Virtual seconds after which a participant that has not ended counts as lost.
 LIMIT = 200.0
 #: Maximum attempts of a participant whose work faults have cancelled.

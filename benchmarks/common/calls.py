@@ -11,8 +11,6 @@ from typing import Any
 
 import dask_slaq
 
-__all__ = ["Calls"]
-
 _HOME = Path(dask_slaq.__file__).parent
 
 

@@ -18,17 +18,6 @@ import dask
 from distributed import Client, LocalCluster
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-__all__ = [
-    "another_client",
-    "bytes_moved",
-    "inside",
-    "job_block",
-    "local_cluster",
-    "meter",
-    "plugin",
-    "register",
-]
-
 STRICT, DEFAULT = "strict", "first-to-target"
 #: Configuration of the clusters. In-process workers share one interpreter, so services that only
 #: add load are off. `scheduler` is set because concurrent drivers make their clients current and

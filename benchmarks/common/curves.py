@@ -1,12 +1,22 @@
-"""Loss curves with as many points as a benchmark's job has iterations."""
+"""Loss curves of files, and with as many points as a job has iterations."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import click
 import numpy as np
 
-from dask_slaq.simulation.workload import LossCurve
+from dask_slaq.simulation.workload import curves as curve_files
+from dask_slaq.simulation.workload.curves import LossCurve
 
-__all__ = ["resample"]
+
+def read(files: Sequence[str]) -> list[LossCurve]:
+    """Read the files that were given to a command, which ends with a sentence if it cannot."""
+    try:
+        return curve_files.read_curves(files)
+    except curve_files.CurveError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def resample(curve: LossCurve, iterations: int) -> np.ndarray:

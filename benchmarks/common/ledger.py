@@ -9,8 +9,6 @@ from typing import Any
 
 import click
 
-__all__ = ["Ledger", "ledger_option"]
-
 ledger_option = click.option(
     "--ledger",
     metavar="FILE",
@@ -37,10 +35,10 @@ class Ledger:
         return [seed for seed in seeds if seed not in self.rows]
 
     def follow(
-        self, found: Iterable[Any], seeds: Iterable[int], about: Callable[[Any], dict[str, Any]]
+        self, found: Iterable[tuple[Any, Any]], about: Callable[[Any], dict[str, Any]]
     ) -> Iterator[tuple[int, Any]]:
-        """Yield what is found for each of the seeds, and write what there is to say `about` it."""
-        for seed, one in zip(seeds, found, strict=True):
+        """Yield what `virtual.run_all` finds, by seed, and write what is known `about` it."""
+        for (seed, *_), one in found:
             row = {"seed": seed, **about(one)}
             self.rows[seed] = row
             if self._path is not None:

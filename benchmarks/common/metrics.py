@@ -6,7 +6,7 @@ run, at the time when the job published it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,8 +14,6 @@ import numpy as np
 
 from benchmarks.common import results
 from dask_slaq.simulation.workload import iterations_to
-
-__all__ = ["LATE", "JobTrace", "Run", "ratios", "summarize", "table"]
 
 #: `Run.late` in seconds above which a run counts as distorted.
 LATE = 0.01
@@ -97,25 +95,20 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
         for t in run.traces
     ]
     return {
-        "t90_mean_s": _mean(j["t90_s"] for j in jobs),
-        "t95_mean_s": _mean(j["t95_s"] for j in jobs),
-        "completion_mean_s": _mean(j["completion_s"] for j in jobs),
-        "makespan_s": _mean(run.makespan for run in runs),
-        "bytes_moved": _mean(run.bytes_moved for run in runs),
-        "utilization": _mean(run.utilization for run in runs),
-        "active_jobs": _mean(run.active for run in runs),
-        "late_s": _mean(run.late for run in runs),
-        "inside": _mean(run.inside and run.inside[0] for run in runs),
-        "planned": _mean(run.inside and run.inside[1] for run in runs),
-        "charged_s": _mean(run.charged for run in runs),
+        "t90_mean_s": results.mean(j["t90_s"] for j in jobs),
+        "t95_mean_s": results.mean(j["t95_s"] for j in jobs),
+        "completion_mean_s": results.mean(j["completion_s"] for j in jobs),
+        "makespan_s": results.mean(run.makespan for run in runs),
+        "bytes_moved": results.mean(run.bytes_moved for run in runs),
+        "utilization": results.mean(run.utilization for run in runs),
+        "active_jobs": results.mean(run.active for run in runs),
+        "late_s": results.mean(run.late for run in runs),
+        "inside": results.mean(run.inside and run.inside[0] for run in runs),
+        "planned": results.mean(run.inside and run.inside[1] for run in runs),
+        "charged_s": results.mean(run.charged for run in runs),
         "runs": [{"seed": r.seed, "makespan_s": r.makespan, "late_s": r.late} for r in runs],
         "jobs": jobs,
     }
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [v for v in values if v is not None]
-    return float(np.mean(known)) if known else None
 
 
 def ratios(policies: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:

@@ -21,8 +21,6 @@ from benchmarks.common.cluster import plugin
 from benchmarks.common.protocol_workers import ProtocolWorkers
 from benchmarks.virtual.cluster import CONFIG
 
-__all__ = ["cluster", "first", "settled", "submit", "until"]
-
 #: Services that measure the machine or send requests to the workers are off.
 QUIET = {
     **CONFIG,

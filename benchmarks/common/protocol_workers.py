@@ -16,8 +16,6 @@ from distributed import Scheduler
 from distributed.comm import Comm
 from distributed.comm.core import CommClosedError
 
-__all__ = ["ProtocolWorkers", "Steps"]
-
 #: Bytes of each result, large enough that the scheduler avoids moving it.
 RESULT_BYTES = 10_000_000
 

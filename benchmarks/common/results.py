@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
-
-__all__ = ["Names", "cell", "curves_option", "give", "json_option", "noise_option",
-           "parallel_option", "processes_option", "seeds_options", "table"]  # fmt: skip
 
 json_option = click.option(
     "--json", "output", help="Write JSON to this file, or - for standard output."
@@ -61,6 +60,17 @@ class Names(click.ParamType):
                 known = ", ".join(self.known)
                 self.fail(f"unknown {self.noun} {name}: one of {known}", param, ctx)
         return names
+
+
+def say(*what: Any) -> None:
+    """Print progress, which is no part of the result."""
+    print(*what, file=sys.stderr, flush=True)
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are known; None without any."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
 
 
 def give(result: Any, output: str | None, *tables: str) -> None:

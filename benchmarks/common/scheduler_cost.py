@@ -10,8 +10,6 @@ from distributed import Scheduler
 
 from benchmarks.common.protocol_workers import Steps
 
-__all__ = ["SchedulerCost"]
-
 #: What Dask's scheduler does for tasks: it takes a graph, hears of their ends, and forgets them.
 METHODS = ("_create_taskstate_from_graph", "handle_task_finished", "client_releases_keys")
 

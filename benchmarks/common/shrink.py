@@ -6,8 +6,6 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["shrink"]
-
 S = TypeVar("S")
 
 

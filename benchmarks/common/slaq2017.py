@@ -5,8 +5,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 
-__all__ = ["algorithm_1"]
-
 
 def algorithm_1(
     gains: Sequence[Callable[[int], float]], most: Sequence[int], capacity: int

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import click
 
+from benchmarks.common.results import say
 from benchmarks.curves.generate import SHIPPED, plan, train
 
 
@@ -37,7 +37,7 @@ def main(out: str, seed: int, count: int, wide: int, networks: int, quick: bool)
         for line in (each.result() for each in found):
             line["loss"] = [float(f"{loss:.6g}") for loss in line["loss"]]
             lines.append(json.dumps(line))
-            print(f"{line['id']}: {len(line['loss'])} iterations", file=sys.stderr, flush=True)
+            say(f"{line['id']}: {len(line['loss'])} iterations")
     data = "".join(f"{line}\n" for line in lines).encode()
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)

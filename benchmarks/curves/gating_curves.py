@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from benchmarks.curves import generate
 from dask_slaq.simulation.workload.curves import LossCurve, parse, read_curves
 
-__all__ = ["training_curves"]
-
 Array = NDArray[np.float64]
 
 #: Seed of the curves, unlike the seeds that users are likely to choose.

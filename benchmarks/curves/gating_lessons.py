@@ -15,8 +15,6 @@ from dask_slaq.core.forecast.history import Histories, normalize_window
 from dask_slaq.core.forecast.types import HORIZONS
 from dask_slaq.simulation.workload.curves import LossCurve
 
-__all__ = ["Lessons", "lessons"]
-
 Array = NDArray[np.float64]
 
 #: Horizons in the cost, and their weights.

@@ -20,8 +20,6 @@ import numpy as np
 from benchmarks.curves.training import ALGORITHMS, NETWORKS
 from dask_slaq.simulation.workload.curves import LossCurve, read_curves
 
-__all__ = ["ALGORITHMS", "SHIPPED", "generate", "plan", "shipped", "train"]
-
 #: Curves of ``python -m benchmarks.curves``, as it makes them by default.
 SHIPPED = Path(__file__).parents[1] / "data" / "curves.jsonl.gz"
 SHORTEST, LONGEST = 60, 300

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FAMILIES", "RepeatedRun", "run_of_kind"]
-
 Array = NDArray[np.float64]
 
 

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ALGORITHMS", "NETWORKS"]
-
 Array = NDArray[np.float64]
 #: Indices of the samples of one batch, or a slice of all samples.
 Rows = Any

@@ -22,7 +22,6 @@ import gzip
 import itertools
 import json
 import signal
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ import click
 
 from benchmarks import virtual
 from benchmarks.common.metrics import Run, summarize
-from benchmarks.common.results import Names, give, json_option, processes_option
+from benchmarks.common.results import Names, give, json_option, processes_option, say
 from benchmarks.fits import real
 from benchmarks.fits.real import Setting
 from benchmarks.fits.recording import HALVES, others, record
@@ -122,18 +121,17 @@ def main(path: str | None, lists: list[str], latency: list[float], policies: lis
     ]  # fmt: skip
     found: dict[str, Any] = {}
     ends: dict[Any, dict[tuple[str, int], float]] = {}
-    with virtual.pool(processes) as pool:
-        done = zip(plan, pool.map(run, *zip(*plan, strict=True)), strict=True)
-        for (which, seconds, policy), group in itertools.groupby(
-            done, lambda pair: (pair[0][0], pair[0][4], pair[0][2])
-        ):
-            runs = [each for _, each in group]
-            row = figures(runs)
-            mine = ends[which, seconds, policy] = real.ends(summarize(runs)["jobs"])
-            if (plain := ends.get((which, seconds, "none"))) is not None:
-                row["worst"] = max(mine[job] / plain[job] for job in mine)
-            found.setdefault(which, {}).setdefault(_name(seconds), {})[policy] = row
-            print(_line(which, seconds, policy, row), file=sys.stderr, flush=True)
+    done = virtual.run_all(run, plan, processes)
+    for (which, seconds, policy), group in itertools.groupby(
+        done, lambda pair: (pair[0][0], pair[0][4], pair[0][2])
+    ):
+        runs = [each for _, each in group]
+        row = figures(runs)
+        mine = ends[which, seconds, policy] = real.ends(summarize(runs)["jobs"])
+        if (plain := ends.get((which, seconds, "none"))) is not None:
+            row["worst"] = max(mine[job] / plain[job] for job in mine)
+        found.setdefault(which, {}).setdefault(_name(seconds), {})[policy] = row
+        say(_line(which, seconds, policy, row))
     lines = [
         _line(which, seconds, policy, found[which][_name(seconds)][policy])
         for which in lists for seconds in latency for policy in policies
@@ -152,16 +150,16 @@ def _run_real(setting: Setting, policies: list[str], gaps: list[float], seeds: l
         stopped.append(number)
         raise KeyboardInterrupt
 
-    def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+    def tell(line: str) -> None:
+        say(line)
         if stopped:  # by a signal in a callback, from which nothing is raised
             raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
     try:
-        real.measure(setting, policies, gaps, seeds, repeat, say, runs)
+        real.measure(setting, policies, gaps, seeds, repeat, tell, runs)
     except KeyboardInterrupt:
-        print("Stopped: what follows are the runs that have ended.", file=sys.stderr)
+        say("Stopped: what follows are the runs that have ended.")
     finally:  # also if a fit failed
         found = {gap: real.compare(each) for gap, each in runs.items() if each}
         give({"real": found}, output, *(real.show(*each) for each in found.items()))

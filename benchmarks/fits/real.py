@@ -37,13 +37,9 @@ from benchmarks.common import cluster as clusters
 from benchmarks.common import results
 from benchmarks.common.metrics import JobTrace, Run, summarize
 from benchmarks.live_jobs import real_fits
-from benchmarks.live_jobs.real_time import run_threads
 from benchmarks.paper.quality import GROUPS, by_group
 from dask_slaq.demo.fits import Spans, compile_kmeans, estimators, make_data
 from dask_slaq.demo.local import LOADED, cpu_seconds
-
-__all__ = ["POLICIES", "Measured", "Setting", "Stretched", "compare", "ends", "make_list",
-           "measure", "show"]  # fmt: skip
 
 POLICIES = ["none", "fair", "slaq2017", "first-to-target"]
 #: Fits of a process of drivers, and seconds until the first one starts, in which they connect.
@@ -209,7 +205,7 @@ def _drive(pipe: Connection, address: str) -> None:
         while True:
             policy, begin, fits = pipe.recv()
             drivers = [_Fit(trace, policy, place, begin, trace.name, m) for trace, m in fits]
-            pipe.send(run_threads(drivers, policy))
+            pipe.send(real_fits.run_threads(drivers, policy))
 
 
 #: Runs by gap and policy.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,9 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from benchmarks.common.results import say
 from dask_slaq.simulation.workload import iterations_to
-
-__all__ = ["HALVES", "Fit", "lengthen", "others", "read", "record"]
 
 RECORDED, OTHERS = (Path(__file__).with_name(f"{name}.json.gz") for name in ("recorded", "others"))
 #: Lists of half of the other fits each: rules are chosen on the first, judged on the second.
@@ -170,7 +168,7 @@ def record(
             with client.as_current(), instrument(publish):
                 model.fit(*data, **more)
             cluster.scheduler.remove_plugin(tasks.name)
-            print(f"{name}: {len(losses)} reports, {len(tasks.runs)} tasks", file=sys.stderr)
+            say(f"{name}: {len(losses)} reports, {len(tasks.runs)} tasks")
             if losses:
                 found[name] = {
                     "iterations": _iterations(sorted(tasks.runs), [*reports, time.time()]),

@@ -18,8 +18,6 @@ from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.fits.recording import HALVES, OTHERS, Fit, lengthen, read
 from dask_slaq.core.policies import Allocation, Snapshot
 
-__all__ = ["run"]
-
 #: Blocks of data per fit, their bytes, those of results, and worker threads.
 BLOCKS, BLOCK_BYTES, RESULT_BYTES, WORKERS = 4, 10_000_000, 200_000, 2
 #: Virtual seconds of a task where none was recorded, and the timeout of a run.

@@ -13,8 +13,6 @@ from benchmarks.forecasting.scores import FIRST, HORIZONS, Trial
 from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.simulation.workload.curves import LossCurve
 
-__all__ = ["DefaultForecasts", "fit_seconds", "forecast_all"]
-
 Array = NDArray[np.float64]
 
 #: Numbers of jobs for which a refit is timed.

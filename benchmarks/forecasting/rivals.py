@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from dask_slaq.core.forecast.paper import DECAY, fit_losses
 
-__all__ = ["PACKAGES", "RIVALS", "Record", "Rival", "available", "follow"]
-
 Array = NDArray[np.float64]
 
 
@@ -42,20 +40,6 @@ class LastDelta:
 
     def forecast(self, history: Array, horizons: Array) -> Array:
         return history[-1] + (history[-1] - history[-2]) * horizons
-
-
-class Aitken:
-    """Geometric extrapolation of the last two drops, as in Aitken's delta-squared process.
-
-    If the drops do not shrink, there is no limit, and the forecast is the last report.
-    """
-
-    def forecast(self, history: Array, horizons: Array) -> Array:
-        before, last = np.diff(history[-3:])
-        ratio = last / before if before else 0.0
-        if not 0.0 < ratio < 1.0:
-            return np.full(len(horizons), history[-1])
-        return history[-1] + last * ratio * np.expm1(horizons * np.log(ratio)) / (ratio - 1.0)
 
 
 @dataclass(frozen=True)
@@ -113,7 +97,6 @@ PACKAGES = {"holt-damped": "statsmodels", "arima": "statsmodels"}
 RIVALS: dict[str, Callable[[], Rival]] = {
     "hold": Hold,
     "last-delta": LastDelta,
-    "aitken": Aitken,
     "paper": Paper,
     "paper-unweighted": partial(Paper, 1.0),
     "holt-damped": Holt,

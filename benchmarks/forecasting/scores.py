@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from dask_slaq.simulation.workload.curves import LossCurve
 
-__all__ = ["FIRST", "HORIZONS", "Trial", "by_kind", "cover", "mean_error", "prepare", "score"]
-
 Array = NDArray[np.float64]
 
 #: Horizons of the forecasts, in iterations.

@@ -16,8 +16,6 @@ import numpy as np
 from benchmarks.common.curves import resample
 from dask_slaq.simulation.workload.curves import LossCurve, sample
 
-__all__ = ["COUNTS", "EmulatedJob", "arrivals_of", "make_jobs"]
-
 #: Total thread-seconds of all jobs of a run: 31 s of 16 busy threads.
 WORK = 500.0
 #: Seconds from the first to the last arrival of `staggered` and of `burst`.

@@ -10,8 +10,6 @@ from scipy.optimize import minimize
 
 from dask_slaq.core.jobs.ends import GUESSED, EndForecasts, done_and_times
 
-__all__ = ["Noted"]
-
 #: Seconds; less that are left are no end to foretell.
 LEAST = 0.05
 

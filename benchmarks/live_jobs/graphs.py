@@ -1,7 +1,4 @@
-"""Graphs of emulated jobs: the partitions, and the tasks of an iteration with a tree of sums.
-
-The real and the virtual drivers submit the same graphs; only the functions in them differ.
-"""
+"""Graphs of emulated jobs: the partitions, and the tasks of an iteration with a tree of sums."""
 
 from __future__ import annotations
 
@@ -14,15 +11,15 @@ from dask import delayed
 from dask.base import tokenize
 from distributed import Client
 
-__all__ = ["Compute", "batch", "iteration", "load"]
-
 #: Maximum inputs of a sum in the tree.
 FAN_IN = 8
+#: Bytes of a partition.
+PARTITION_BYTES = 2**20
 
 
 @dataclass(frozen=True)
 class Compute:
-    """Functions or coroutine functions of the tasks.
+    """Coroutine functions of the tasks.
 
     `partition` makes a partition of some bytes, `gradient` computes on a partition for some
     seconds, and `total` sums a list of gradients or sums.
@@ -33,13 +30,11 @@ class Compute:
     total: Callable[[list[Any]], Any]
 
 
-def load(
-    client: Client, compute: Compute, name: str, partitions: int, partition_bytes: int
-) -> list[Any]:
+def load(client: Client, compute: Compute, name: str, partitions: int) -> list[Any]:
     """Submit the tasks that make a job's partitions. Returns their futures."""
     token = tokenize(name)
     return [
-        client.submit(compute.partition, partition_bytes, key=f"partition-{token}-{p}", pure=False)
+        client.submit(compute.partition, PARTITION_BYTES, key=f"partition-{token}-{p}", pure=False)
         for p in range(partitions)
     ]
 

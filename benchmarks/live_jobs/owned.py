@@ -18,8 +18,6 @@ from dask import delayed
 
 from benchmarks import virtual
 
-__all__ = ["OwnedJob", "Watched", "make_owned_jobs", "run_owned"]
-
 #: Terms of the owners, limits of labels, and threads of the cluster.
 OWNERS = {"ann": {"weight": 2}, "bob": {}, "cat": {"max-threads": 2}, "dan": {}}
 LIMITS = {"io": 1}

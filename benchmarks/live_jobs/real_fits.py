@@ -1,14 +1,15 @@
 """Workloads `dask-ml` and `nine`: concurrent real fits on worker processes, nothing emulated.
 
-`dask-ml` runs six unmodified estimators of dask-ml on four persisted data sets. Their partitions
+`dask-ml` runs twelve unmodified estimators of dask-ml on four persisted data sets. Their partitions
 have many megabytes, so that the workers are the bottleneck. `nine` runs one job per algorithm of
 the paper's Table 1. Each driver is a thread with its own client.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import dask
@@ -17,10 +18,7 @@ from distributed import Client, LocalCluster, wait
 
 from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
-from benchmarks.live_jobs.real_time import JobThread, run_threads
 from dask_slaq.demo.fits import PARTITIONS, compile_kmeans, estimators, make_data
-
-__all__ = ["MIXES", "Fit", "nine", "publish", "runner"]
 
 DATA = ("classes", "amounts", "counts", "clusters")
 #: Rows per partition (25 MB).
@@ -107,20 +105,53 @@ def _fit_all(
     return run_threads(drivers, policy)
 
 
-class Fit(JobThread):
-    """Thread that runs one fit as a job."""
+def run_threads(drivers: Sequence[Fit], policy: str) -> list[JobTrace]:
+    """Run all drivers. Raises RuntimeError if one of them failed."""
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+    for driver in drivers:
+        if driver.error is not None:
+            raise RuntimeError(f"{driver.name} failed under {policy}") from driver.error
+    return [driver.trace for driver in drivers]
+
+
+class Fit(threading.Thread):
+    """Thread that runs one fit as a job, with a client of its own.
+
+    The run began at `begin` on the clock of `time.perf_counter`; `data` is the name of a published
+    data set. An error that ends the fit is kept.
+    """
 
     def __init__(
         self, trace: JobTrace, policy: str, cluster: Any, begin: float, data: str, model: Any
     ) -> None:
-        super().__init__(trace, policy, cluster, begin)
+        super().__init__(name=trace.name, daemon=True)
+        self.trace = trace
+        self.policy = policy
+        self.cluster = cluster
+        self.begin = begin
         self.data = data
         self.model = model
+        self.error: BaseException | None = None
 
-    def load(self, client: Client) -> Any:
-        return client.get_dataset(self.data)
+    def now(self) -> float:
+        """Return the seconds since the start of the run."""
+        return time.perf_counter() - self.begin
+
+    def run(self) -> None:
+        try:
+            with clusters.another_client(self.cluster) as client, client.as_current():
+                data = client.get_dataset(self.data)
+                time.sleep(max(0.0, self.trace.arrival - self.now()))
+                self.train(client, data)
+                self.trace.completion = self.now()
+        except BaseException as error:
+            self.error = error
 
     def train(self, client: Client, data: tuple[da.Array, ...]) -> None:
+        """Fit the model to its data."""
         from dask_slaq import instrument
 
         # Fits that report by themselves tell how many reports are to come.

@@ -12,8 +12,6 @@ from benchmarks.memory.jobs import RepeatedJobs
 from dask_slaq.core.forecast import LossPredictor
 from dask_slaq.core.run_history import PastRuns
 
-__all__ = ["REPORTS", "errors", "show"]
-
 #: Numbers of reports at which forecasts are scored, and iterations ahead.
 REPORTS, AHEAD = (0, 1, 3, 5, 10), 10
 #: Errors count up to this many ranges of the job's curve.

@@ -12,8 +12,6 @@ from benchmarks.live_jobs.emulated import PARTITIONS, WORK, EmulatedJob, arrival
 from benchmarks.memory.kinds import KnownKind, PastCurve, past_run
 from dask_slaq.core.run_history import Kind, PastRun
 
-__all__ = ["SCENARIOS", "RepeatedJobs", "repeated_jobs"]
-
 Array = NDArray[np.float64]
 
 #: What the memory holds of the kinds of the jobs.

@@ -15,8 +15,6 @@ from benchmarks.curves.repeated import FAMILIES, run_of_kind
 from dask_slaq.core.run_history import Kind, PastRun, thinned
 from dask_slaq.simulation.workload.curves import LossCurve, fit_for_jobs, parse, records
 
-__all__ = ["KnownKind", "PastCurve", "from_files", "past_run", "trained"]
-
 Array = NDArray[np.float64]
 
 #: Range of the usual iterations of a kind, as in `benchmarks.live`, and by which those of a run

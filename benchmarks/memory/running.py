@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
 from benchmarks.common.metrics import Run, summarize
-from benchmarks.common.results import table
+from benchmarks.common.results import say, table
+from benchmarks.live_jobs.drivers import run_emulated
 from benchmarks.live_jobs.emulated import COUNTS
-from benchmarks.live_jobs.virtual_time import run_virtual
 from benchmarks.memory.jobs import SCENARIOS, repeated_jobs
 from benchmarks.memory.kinds import KnownKind
-
-__all__ = ["POLICIES", "measure", "run", "show"]
 
 POLICIES = ("max-total", "first-to-target")
 
@@ -32,7 +29,7 @@ def run(
     jobs, past = listed.jobs, listed.memory.get(scenario, [])
     if scenario == "without":  # no two jobs are alike
         jobs = [replace(job, kind={"name": job.name}) for job in jobs]
-    return run_virtual(jobs, policy, seed=seed, past=past if policy != "none" else [])
+    return run_emulated(jobs, policy, seed=seed, past=past if policy != "none" else [])
 
 
 def measure(
@@ -60,7 +57,7 @@ def measure(
             runs[row] = summarize([future.result() for future in due[(arrival, *row)]])
             t90, makespan = (runs[row][key] for key in ("t90_mean_s", "makespan_s"))
             line = f"{arrival}, {', '.join(row)}: t90 {t90:.2f} s, makespan {makespan:.1f} s"
-            print(line, file=sys.stderr, flush=True)
+            say(line)
         best = min(runs["without", policy]["t90_mean_s"] for policy in ("none", "fair"))
         makespan = runs["without", "none"]["makespan_s"]
         found[arrival] = {

@@ -7,14 +7,13 @@ All figures are ratios to plain Dask, so below 1 is better.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from benchmarks import virtual
-from benchmarks.common.results import Names, cell, give, json_option, processes_option, table
+from benchmarks.common.results import Names, cell, give, json_option, processes_option, say, table
 from benchmarks.mixtures.figures import compare, measure
 from benchmarks.mixtures.lists import FRESH, LISTS, QUICK
 
@@ -50,17 +49,15 @@ def main(
     if "fresh" in names:
         names = list(dict.fromkeys([*(name for name in names if name != "fresh"), *FRESH]))
     policies = ["first-to-target"] if quick else policies
-    pairs = [(name, policy) for name in names for policy in ("none", *policies)]
+    plan = [(name, policy, seed) for name in names for policy in ("none", *policies)]
     found: dict[str, dict[str, Any]] = {}
     plain: dict[str, Any] = {}
-    with virtual.pool(processes) as pool:
-        calls = zip(*((*pair, seed) for pair in pairs), strict=True)
-        for (name, policy), done in zip(pairs, pool.map(measure, *calls), strict=True):
-            if policy == "none":
-                plain = done
-                continue
-            row = found.setdefault(name, {})[policy] = compare(plain, done)
-            print(name, policy, *map(cell, _cells(row)), file=sys.stderr, flush=True)
+    for (name, policy, _), done in virtual.run_all(measure, plan, processes):
+        if policy == "none":
+            plain = done
+            continue
+        row = found.setdefault(name, {})[policy] = compare(plain, done)
+        say(name, policy, *map(cell, _cells(row)))
     give(found, output, show(found))
 
 

@@ -12,8 +12,6 @@ from benchmarks.mixtures.lists import KINDS, LISTS
 from benchmarks.never_worse.running import Outcome, run
 from benchmarks.never_worse.scenarios import Participant, Scenario
 
-__all__ = ["compare", "measure"]
-
 #: Bytes per second that a worker sends.
 BANDWIDTH = 1e9
 #: Slowdown above which a participant counts as one that lost.
@@ -25,19 +23,18 @@ def figures(scenario: Scenario, outcome: Outcome) -> dict[str, Any]:
 
     Seconds in which a notebook's user thinks do not count. Infinite for what failed.
     """
-    took, t90 = {}, {}
+    took = {}
     for person in scenario.participants:
         name = person.name
         failed = isinstance(outcome.results.get(name, ""), str)
         seconds = math.inf if failed else outcome.ended[name] - outcome.started[name]
         took[name] = seconds - _thinks(person)
-        if reports := outcome.reports.get(name):
-            first, last = reports[0][1], reports[-1][1]
-            enough = next(at for at, loss in reports if first - loss >= 0.9 * (first - last))
-            t90[name] = enough - outcome.started[name]
-    makespan = max(outcome.ended.values()) - min(outcome.started.values())
-    bytes_ = float(outcome.probe.most_bytes)
-    return {"took": took, "t90": t90, "makespan": makespan, "bytes": bytes_}
+    return {
+        "took": took,
+        "t90": outcome.t90(),
+        "makespan": outcome.makespan,
+        "bytes": float(outcome.probe.most_bytes),
+    }
 
 
 def _thinks(person: Participant) -> float:

@@ -12,8 +12,6 @@ from typing import Any
 
 from benchmarks.never_worse.scenarios import Participant, Scenario
 
-__all__ = ["FRESH", "KINDS", "LISTS", "QUICK"]
-
 #: Kind of work by the first letter of the name of a participant.
 KINDS = {
     "t": "training",
@@ -68,8 +66,8 @@ def _reduction(name: str, n: int, seconds: float, start: float = 0.2) -> Partici
     return Participant(name, "job", start, "reduction", parameters)
 
 
-def _notebook(name: str, kind: str = "stray", pause: float = 1.0) -> Participant:
-    parameters = {"queries": 5, "n": 40, "seconds": 0.03, "pause": pause}
+def _notebook(name: str, kind: str = "stray") -> Participant:
+    parameters = {"queries": 5, "n": 40, "seconds": 0.03, "pause": 1.0}
     return Participant(name, kind, 0.7, "asking", parameters)
 
 
@@ -83,9 +81,9 @@ def _nested(name: str) -> Participant:
     return Participant(name, "stray", 0.7, "nested", {"n": 4, "children": 10, "seconds": 0.1})
 
 
-def _blocks(name: str, count: int, n: int = 6) -> Participant:
+def _blocks(name: str, count: int) -> Participant:
     """Make a client that opens short job blocks one after the other."""
-    return Participant(name, "job", 0.5, "roots", {"n": n, "seconds": 0.05}, repeat=count)
+    return Participant(name, "job", 0.5, "roots", {"n": 6, "seconds": 0.05}, repeat=count)
 
 
 def _mixed(rng: random.Random) -> list[Participant]:
@@ -111,11 +109,6 @@ def _mixed(rng: random.Random) -> list[Participant]:
     return people
 
 
-def _close(rng: random.Random) -> list[Participant]:
-    """Make 12 mixed jobs of which one arrives every .05 s."""
-    return [replace(each, start=0.2 + 0.05 * i) for i, each in enumerate(_mixed(rng))]
-
-
 def _slow_to_report(name: str, rng: random.Random) -> Participant:
     """Make a training that runs 200 tasks of .2 s before its first report."""
     return _training(name, rng, before=200, before_seconds=0.2, iterations=10)
@@ -125,10 +118,6 @@ def _slow_to_report(name: str, rng: random.Random) -> Participant:
 _MAKERS: dict[str, tuple[list[int], Callable[[random.Random], list[Participant]]]] = {
     "trainings": ([1] * 8, lambda rng: _trainings(6, rng, apart=2.0)),
     "notebook": ([1] * 4, lambda rng: [*_unannounced(5, rng, n=4, iterations=60), _notebook("n")]),
-    "notebook-busy": (
-        [1] * 4,
-        lambda rng: [*_trainings(5, rng, n=4, iterations=60), _notebook("n", pause=0.0)],
-    ),
     "notebook-block": ([1] * 4, lambda rng: [*_trainings(5, rng), _notebook("n", "job")]),
     "urgent": ([2] * 4, lambda rng: [*_trainings(3, rng), _batch("b", 200, 0.1), _urgent("u")]),
     "nested": ([2] * 4, lambda rng: [*_trainings(4, rng), _nested("p")]),
@@ -140,7 +129,6 @@ _MAKERS: dict[str, tuple[list[int], Callable[[random.Random], list[Participant]]
         [1] * 4,
         lambda rng: [_batch("b", 400, 0.1), *(_blocks(f"s{i}", 50) for i in range(4))],
     ),
-    "blocks-wide": ([1] * 4, lambda rng: [_batch("b", 400, 0.1), _blocks("s", 200, n=24)]),
     "batches": (
         [1] * 8,
         lambda rng: [*_trainings(3, rng), *(_batch(f"b{n}", n, 0.15) for n in (60, 150, 300))],
@@ -148,10 +136,6 @@ _MAKERS: dict[str, tuple[list[int], Callable[[random.Random], list[Participant]]
     "chains": (
         [1] * 8,
         lambda rng: [*_trainings(4, rng), _chains("c0", 1, 60, 0.1), _chains("c1", 3, 60, 0.1)],
-    ),
-    "chains-short": (
-        [1] * 4,
-        lambda rng: [*_trainings(3, rng, n=8), *(_chains(f"c{i}", 1, 40, 0.04) for i in (0, 1))],
     ),
     "reductions": (
         [2] * 4,
@@ -191,7 +175,6 @@ _MAKERS: dict[str, tuple[list[int], Callable[[random.Random], list[Participant]]
         ],
     ),
     **{f"mixed-{k}": ([1] * 16, _mixed) for k in range(1, 14)},
-    **{f"close-{k}": ([1] * 16, _close) for k in range(1, 4)},
 }
 
 #: Ten lists of twelve mixed jobs, which ran when no constant was chosen.

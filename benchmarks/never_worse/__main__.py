@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
-from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from benchmarks import virtual
 from benchmarks.common.ledger import Ledger, ledger_option
-from benchmarks.common.results import Names, give, json_option, processes_option, table
+from benchmarks.common.results import Names, give, json_option, processes_option, say, table
 from benchmarks.never_worse.laws import Finding, compare, smallest, summary
 from benchmarks.never_worse.situations import SITUATIONS, measure
 
@@ -26,12 +25,6 @@ FIRST = ("1 results", "1 left over")
 @click.option("--seed", default=0, show_default=True, help="Seed of the first scenario.")
 @click.option(
     "--policies", default="fair,max-total", show_default=True, help="Policies, comma-separated."
-)
-@click.option(
-    "--bandwidth",
-    default=math.inf,
-    help="Bytes per second that a worker sends; infinite by default. With a finite bandwidth, look "
-    "at the means: in a single run, the placement of large data is a matter of luck.",
 )
 @processes_option
 @click.option("--shrink", is_flag=True, help="Print a small scenario for each law that is broken.")
@@ -47,7 +40,6 @@ def main(
     scenarios: int,
     seed: int,
     policies: str,
-    bandwidth: float,
     processes: int,
     shrink: bool,
     ledger: str | None,
@@ -74,19 +66,19 @@ def main(
     seeds = book.left(range(seed, seed + count))
     found: list[tuple[int, str, Finding]] = []
     begin = time.perf_counter()
-    compared = _compare_all(seeds, names, bandwidth, processes)
-    for done, (_, findings) in enumerate(book.follow(compared, seeds, _row), start=1):
+    compared = virtual.run_all(compare, [(number, names) for number in seeds], processes)
+    for done, (_, findings) in enumerate(book.follow(compared, _row), start=1):
         found += findings
         for number, policy, finding in findings:
             if finding.broken:
-                print(_line(number, policy, finding), file=sys.stderr, flush=True)
+                say(_line(number, policy, finding))
         if done % 100 == 0:
-            print(f"{done} scenarios, {time.perf_counter() - begin:.0f} s", file=sys.stderr)
+            say(f"{done} scenarios, {time.perf_counter() - begin:.0f} s")
     broken = [(n, p, f) for n, p, f in found if f.broken]
     if shrink:
         for number, policy, law in sorted({(n, p, f.law) for n, p, f in broken}):
-            small = json.dumps(smallest(number, policy, law, bandwidth).describe())
-            print(f"seed {number}, {policy}: law {law}: {small}", file=sys.stderr, flush=True)
+            small = json.dumps(asdict(smallest(number, policy, law)))
+            say(f"seed {number}, {policy}: law {law}: {small}")
     laws = summary([finding for _, _, finding in found])
     if output != "-":
         for law, row in sorted(laws.items()):
@@ -116,14 +108,6 @@ def _row(findings: list[tuple[int, str, Finding]]) -> dict[str, Any]:
     """Return what the ledger keeps of a scenario."""
     broken = [_as_dict(policy, finding) for _, policy, finding in findings if finding.broken]
     return {"checked": len(findings), "broken": broken}
-
-
-def _compare_all(
-    seeds: Sequence[int], policies: tuple[str, ...], bandwidth: float, processes: int
-) -> Any:
-    count = len(seeds)
-    with virtual.pool(processes) as pool:
-        yield from pool.map(compare, seeds, [policies] * count, [bandwidth] * count)
 
 
 def _line(seed: int, policy: str, finding: Finding) -> str:

@@ -11,8 +11,6 @@ from benchmarks.common.shrink import shrink
 from benchmarks.never_worse.running import LEFT_EARLY, LIMIT, Outcome, run
 from benchmarks.never_worse.scenarios import Scenario, make_scenario
 
-__all__ = ["Finding", "compare", "smallest", "summary"]
-
 #: Tolerance of times, virtual seconds: the delay of a few batches of messages.
 ROUND_TRIP = 0.02
 #: Tolerance of memory, bytes: many results of size zero, and Dask's overhead for them.
@@ -41,40 +39,38 @@ class Finding:
         return self.excess > 1e-6
 
 
-def compare(
-    seed: int, policies: tuple[str, ...], bandwidth: float = math.inf
-) -> list[tuple[int, str, Finding]]:
+def compare(seed: int, policies: tuple[str, ...]) -> list[tuple[int, str, Finding]]:
     """Run the scenario of a seed under plain Dask and under each policy, and check the laws.
 
     Returns the seed, the policy and the finding of each check.
     """
-    return compare_scenario(make_scenario(seed), policies, bandwidth)
+    return compare_scenario(make_scenario(seed), policies)
 
 
 def compare_scenario(
-    scenario: Scenario, policies: tuple[str, ...], bandwidth: float = math.inf
+    scenario: Scenario, policies: tuple[str, ...]
 ) -> list[tuple[int, str, Finding]]:
     """Do what `compare` does with the scenario of a seed."""
     seed = scenario.seed
-    plain = run(scenario, "none", bandwidth)
-    outcomes = {policy: run(scenario, policy, bandwidth) for policy in policies}
+    plain = run(scenario, "none")
+    outcomes = {policy: run(scenario, policy) for policy in policies}
     found = [
         (seed, policy, finding)
         for policy, ours in outcomes.items()
         for finding in check(scenario, policy, plain, ours)
     ]
     if scenario.family in ("shared", "newcomers", "steady") and plain.reports:
-        fair = outcomes["fair"] if "fair" in outcomes else run(scenario, "fair", bandwidth)
+        fair = outcomes["fair"] if "fair" in outcomes else run(scenario, "fair")
         for policy, ours in outcomes.items():
             found += [(seed, policy, finding) for finding in _first_reports(fair, ours)]
     return found
 
 
-def smallest(seed: int, policy: str, law: str, bandwidth: float = math.inf) -> Scenario:
+def smallest(seed: int, policy: str, law: str) -> Scenario:
     """Return a small scenario that breaks a law under a policy half as much as that of the seed."""
 
     def excess(scenario: Scenario) -> float:
-        found = compare_scenario(scenario, (policy,), bandwidth)
+        found = compare_scenario(scenario, (policy,))
         return max((f.excess for _, _, f in found if f.broken and f.law == law), default=0.0)
 
     whole = make_scenario(seed)
@@ -90,8 +86,6 @@ def smallest(seed: int, policy: str, law: str, bandwidth: float = math.inf) -> S
 def check(scenario: Scenario, policy: str, plain: Outcome, ours: Outcome) -> list[Finding]:
     """Check every law that applies to a scenario."""
     findings = list(_same_results(scenario, plain, ours))
-    if scenario.family == "faults":
-        return findings
     if scenario.family == "paused":
         return findings + list(_paused(scenario, plain, ours))
     if scenario.family == "alone":
@@ -112,9 +106,8 @@ def _bound(law: str, plain: float, ours: float, bound: float, about: str = "") -
 
 
 def _same_results(scenario: Scenario, plain: Outcome, ours: Outcome) -> Iterator[Finding]:
-    left = {event.which for event in scenario.events if event.kind == "client_leaves"}
     for person in scenario.participants:
-        if person.kind == "idle" or left or isinstance(plain.results.get(person.name), str):
+        if person.kind == "idle" or isinstance(plain.results.get(person.name), str):
             continue  # plain Dask itself failed, or got stuck on tasks that wait for each other
         same = plain.results.get(person.name) == ours.results.get(person.name)
         about = "" if same else f"{person.name}: {str(ours.results.get(person.name))[:120]}"

@@ -18,8 +18,6 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from benchmarks import virtual
 
-__all__ = ["ATTEMPT", "Computed", "Probe", "compute"]
-
 #: Stands in a key before the number of an attempt, which does not change the value of its task.
 ATTEMPT = "~"
 

@@ -14,8 +14,6 @@ from benchmarks.never_worse import probe as probes
 from benchmarks.never_worse.scenarios import Event, Participant, Scenario
 from benchmarks.never_worse.shapes import SHAPES
 
-__all__ = ["Outcome", "run"]
-
 #: Virtual seconds after which a scenario counts as stuck.
 LIMIT = 120.0
 #: Seconds after which a participant that leaves early leaves its block.
@@ -38,6 +36,20 @@ class Outcome:
     left_over: list[str] = field(default_factory=list)
     probe: probes.Probe = field(default_factory=probes.Probe)
     begin: float = 0.0
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the first start to the last end."""
+        return max(self.ended.values()) - min(self.started.values())
+
+    def t90(self) -> dict[str, float]:
+        """Return the seconds in which the loss of each training falls by 90 % of its whole fall."""
+        found = {}
+        for name, reports in self.reports.items():
+            first, last = reports[0][1], reports[-1][1]
+            enough = next(at for at, loss in reports if first - loss >= 0.9 * (first - last))
+            found[name] = enough - self.started[name]
+        return found
 
 
 def run(scenario: Scenario, policy: str, bandwidth: float = math.inf) -> Outcome:
@@ -82,8 +94,8 @@ async def _run(scenario: Scenario, policy: str, outcome: Outcome, bandwidth: flo
                 for person in scenario.participants
                 if person.kind == "idle"
             ]
-            happens = [e for e in scenario.events if policy != "none" or e.kind not in _STEERING]
-            events = asyncio.ensure_future(_let_happen(happens, cluster, clients, running))
+            happens = scenario.events if policy != "none" else []
+            events = asyncio.ensure_future(_let_happen(happens, clients, running))
             _done, pending = await asyncio.wait(running.values(), timeout=LIMIT)
             for task in pending:
                 task.cancel()
@@ -167,68 +179,16 @@ async def _stay_idle(
 
 
 async def _let_happen(
-    events: list[Event], cluster: Any, clients: dict[str, Any], running: dict[str, Any]
+    events: list[Event], clients: dict[str, Any], running: dict[str, Any]
 ) -> None:
-    begin = virtual.now()
-    for event in sorted(events, key=lambda event: event.at):
-        await asyncio.sleep(max(begin + event.at - virtual.now(), 0.0))
-        await _HAPPEN[event.kind](event, cluster, clients, running)
-
-
-async def _worker_dies(event: Event, cluster: Any, *_: Any) -> None:
-    if len(cluster.workers) > 1:
-        await cluster.kill_worker(cluster.workers[event.which % len(cluster.workers)])
-
-
-async def _worker_retires(event: Event, cluster: Any, *_: Any) -> None:
-    if len(cluster.workers) > 1:
-        worker = cluster.workers.pop(event.which % len(cluster.workers))
-        await cluster.scheduler.retire_workers([worker.address], close_workers=True)
-        await worker.close(nanny=False)
-
-
-async def _worker_pauses(event: Event, cluster: Any, *_: Any) -> None:
-    from distributed.core import Status
-
-    worker = cluster.workers[event.which % len(cluster.workers)]
-    worker.status = Status.paused
-    await asyncio.sleep(0.5)
-    if worker.status == Status.paused:
-        worker.status = Status.running
-
-
-async def _worker_joins(event: Event, cluster: Any, *_: Any) -> None:
-    await cluster.add_worker(2, {"GPU": 1})
-
-
-async def _client_leaves(
-    event: Event, cluster: Any, clients: dict[str, Any], running: dict[str, Any]
-) -> None:
-    names = sorted(clients)
-    if len(names) > 1:
-        name = names[event.which % len(names)]
-        running[name].cancel()
-
-
-async def _steer(event: Event, cluster: Any, clients: dict[str, Any], running: Any) -> None:
     import dask_slaq as slaq
 
-    name = list(running)[event.which]
-    if not running[name].done():
-        steer = slaq.pause if event.kind == "job_pauses" else slaq.unpause
-        await steer(name, client=clients[name])
-
-
-#: Events that plain Dask lacks.
-_STEERING = {"job_pauses": _steer, "job_resumes": _steer}
-_HAPPEN = {
-    "worker_dies": _worker_dies,
-    "worker_retires": _worker_retires,
-    "worker_pauses": _worker_pauses,
-    "worker_joins": _worker_joins,
-    "client_leaves": _client_leaves,
-    **_STEERING,
-}
+    begin, name = virtual.now(), next(iter(running))
+    for event in events:
+        await asyncio.sleep(max(begin + event.at - virtual.now(), 0.0))
+        if not running[name].done():
+            steer = slaq.pause if event.kind == "job_pauses" else slaq.unpause
+            await steer(name, client=clients[name])
 
 
 def _left_over(scheduler: Any) -> list[str]:

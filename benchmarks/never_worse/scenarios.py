@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.never_worse.shapes import DRAWN, draw
 
-__all__ = ["Event", "Participant", "Scenario", "make_scenario"]
-
 #: Families of scenarios with their relative frequencies.
-FAMILIES = {
-    **{"alone": 3, "shared": 6, "newcomers": 4, "steady": 4, "faults": 3},
-    **{"paused": 1, "loads": 1},
-}
-#: Shapes that depend on workers that may leave.
-NEED_WORKERS = ("pinned", "waiting_for_each_other", "waiters", "shuffle", "nested", "seceding")
-FAULTS = ("worker_dies", "worker_retires", "worker_pauses", "worker_joins", "client_leaves")
+FAMILIES = {"alone": 3, "shared": 6, "newcomers": 4, "steady": 4, "paused": 1, "loads": 1}
 
 
 @dataclass
@@ -42,14 +34,10 @@ class Participant:
 
 @dataclass
 class Event:
-    """Event of a kind in `FAULTS`, or ``job_pauses`` or ``job_resumes``, at a virtual second.
+    """Event at a virtual second: the job of the first participant is paused, or goes on."""
 
-    The number `which` selects the worker or the participant.
-    """
-
-    kind: str
+    kind: str  # job_pauses or job_resumes
     at: float
-    which: int
 
 
 @dataclass
@@ -61,10 +49,6 @@ class Scenario:
     threads: list[int]
     participants: list[Participant]
     events: list[Event] = field(default_factory=list)
-
-    def describe(self) -> dict[str, Any]:
-        """Return the scenario as plain values."""
-        return asdict(self)
 
 
 def make_scenario(seed: int) -> Scenario:
@@ -139,20 +123,6 @@ def _steady(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
     return Scenario(seed, "steady", threads, people)
 
 
-def _faults(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
-    threads = [*threads, 2, 2]
-    scenario = _shared(seed, rng, threads)
-    scenario.family = "faults"
-    for _ in range(rng.choice([1, 2, 3])):
-        at = round(rng.uniform(0.4, 3.0), 3)
-        scenario.events.append(Event(rng.choice(FAULTS), at, rng.randrange(8)))
-    for person in scenario.participants:
-        while person.shape in NEED_WORKERS:
-            person.shape = rng.choice(list(DRAWN))
-        person.parameters = draw(person.shape, rng, sum(threads), sum(threads))
-    return scenario
-
-
 def _paused(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
     """Draw jobs that share keys, the first of which is paused for a while."""
     total = sum(threads)
@@ -163,7 +133,7 @@ def _paused(seed: int, rng: random.Random, threads: list[int]) -> Scenario:
             Participant("abc"[i], "job", round(0.2 + 0.2 * i, 3), "shared_keys", parameters)
         )
     at = round(rng.uniform(0.3, 1.5), 3)
-    events = [Event("job_pauses", at, 0), Event("job_resumes", at + 10.0, 0)]
+    events = [Event("job_pauses", at), Event("job_resumes", at + 10.0)]
     return Scenario(seed, "paused", threads, people, events)
 
 
@@ -184,7 +154,6 @@ _MAKERS = {
     "shared": _shared,
     "newcomers": _newcomers,
     "steady": _steady,
-    "faults": _faults,
     "paused": _paused,
     "loads": _loads,
 }

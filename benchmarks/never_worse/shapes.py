@@ -21,8 +21,6 @@ from distributed import Client, Event, Queue, get_client, get_worker, utils
 
 from benchmarks.never_worse.probe import compute, current, give_up_slot, value_of, who_of
 
-__all__ = ["DRAWN", "SHAPES", "Shape", "draw"]
-
 Shape = Callable[..., Coroutine[Any, Any, Any]]
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
+from statistics import fmean
 from typing import Any
 
 from benchmarks.never_worse.running import Outcome, run
 from benchmarks.never_worse.scenarios import Event, Participant, Scenario
-
-__all__ = ["SITUATIONS", "measure"]
 
 #: Bytes per second that a worker sends.
 BANDWIDTH = 1e9
@@ -105,22 +105,13 @@ def _time(name: str, less: float = 0.0) -> Callable[[Outcome], float]:
     return lambda outcome: outcome.ended[name] - outcome.started[name] - less
 
 
-def _makespan(outcome: Outcome) -> float:
-    return max(outcome.ended.values()) - min(outcome.started.values())
-
-
 def _most_bytes(outcome: Outcome) -> float:
     return outcome.probe.most_bytes
 
 
 def _t90(outcome: Outcome) -> float:
-    """Return the mean time in which the loss of training jobs falls by 90 % of its whole fall."""
-    times = []
-    for name, reports in outcome.reports.items():
-        first, last = reports[0][1], reports[-1][1]
-        enough = next(when for when, loss in reports if first - loss >= 0.9 * (first - last))
-        times.append(enough - outcome.started[name])
-    return sum(times) / len(times)
+    """Return the mean over the training jobs."""
+    return fmean(outcome.t90().values())
 
 
 def _inequality(outcome: Outcome) -> float:
@@ -194,7 +185,7 @@ SITUATIONS: dict[str, Situation] = {
             *(_loads(f"l{i}", 60, seconds=0.3, fan=4) for i in range(3)),
         ],
         Figure("t90", _t90, {"max-total": 1.0}),
-        Figure("makespan", _makespan),
+        Figure("makespan", attrgetter("makespan")),
     ),
     "waiters": _waiters(0.2, 0.05, 0.7),
     "waiters-first": _waiters(0.5, 0.1, 0.2),
@@ -202,7 +193,7 @@ SITUATIONS: dict[str, Situation] = {
         [2] * 4,
         [_job(name, at, "shared_keys", n=80, seconds=0.1) for name, at in (("a", 0.2), ("b", 0.4))],
         Figure("time of b", _time("b"), _both(1.1)),
-        events=[Event("job_pauses", 0.6, 0), Event("job_resumes", 20.0, 0)],
+        events=[Event("job_pauses", 0.6), Event("job_resumes", 20.0)],
     ),
     "many-loads": _situation(
         [1] * 8,
@@ -273,6 +264,6 @@ SITUATIONS: dict[str, Situation] = {
             for i in range(6)
         ],
         Figure("t90", _t90, {"max-total": 0.9}),
-        Figure("makespan", _makespan, {"max-total": 1.02}),
+        Figure("makespan", attrgetter("makespan"), {"max-total": 1.02}),
     ),
 }

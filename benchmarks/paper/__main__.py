@@ -21,8 +21,6 @@ from benchmarks.prediction import ManyFiles, curves_option
 from dask_slaq.core.errors import SlaqError
 from dask_slaq.simulation.workload import curves as curve_files
 
-__all__ = ["main", "markdown", "write"]
-
 _HEAD = """# The paper's figures, and ours
 
 The paper ran Spark on 640 cores; ours are simulations with the scheduler's own engine, and

@@ -14,8 +14,6 @@ from benchmarks.common.cluster import local_cluster
 from benchmarks.paper.datasets import Row, by_name, dataset, variable
 from benchmarks.paper.study import OURS, Study
 
-__all__ = ["decisions", "decisions_rows", "iterations", "iterations_rows"]
-
 #: Blocks of the data, each of so many rows and columns.
 BLOCKS, ROWS, COLUMNS = 16, 2_000, 50
 WAYS = (OURS, "slaq2017")
@@ -84,8 +82,7 @@ def iterations_rows(data: xr.Dataset) -> list[Row]:
     most, least = cpu.isel(workers=-1), cpu.isel(workers=0)
     n = f"CPU time of an iteration, {int(cpu.workers[-1])} workers over {int(cpu.workers[0])}"
     differs = "A model is sent to each worker; CPU time of other programs on the machine is noise."
-    setting = data.attrs["setting"]
-    return [Row("10b", n, "flat", by_name(most / least), "", differs, setting=setting)]
+    return [Row(n, "flat", by_name(most / least), "", differs)]
 
 
 def decisions(study: Study) -> xr.Dataset:
@@ -117,5 +114,4 @@ def decisions_rows(data: xr.Dataset) -> list[Row]:
     jobs, cores = int(data["jobs"].max()), int(data["cores"].max())
     values = by_name(data["seconds"].sel(jobs=jobs, cores=cores))
     measured = f"time of a decision, {jobs} jobs on {cores} cores"
-    paper, setting = "hundreds of ms to a few s", data.attrs["setting"]
-    return [Row("10c", measured, paper, values, "s", setting=setting)]
+    return [Row(measured, "hundreds of ms to a few s", values, "s")]

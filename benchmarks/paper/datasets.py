@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-__all__ = ["Row", "by_name", "dataset", "label", "short", "variable"]
-
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the table."""
+    """One row of the table. `Figure.rows` sets its figure and setting."""
 
-    figure: str  # number in the paper
     measured: str  # what the values are
     paper: str  # what the paper states
     values: dict[str, float]  # by policy or method
     unit: str = ""
     differs: str = ""  # where ours differs from the paper, in one sentence
-    setting: str = field(default="", kw_only=True)
+    figure: str = ""  # number in the paper
+    setting: str = ""
 
     @property
     def line(self) -> str:

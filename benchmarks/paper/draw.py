@@ -10,9 +10,6 @@ import xarray as xr
 
 from benchmarks.paper.datasets import label
 
-__all__ = ["figure_1", "figure_3", "figure_5", "figure_6a", "figure_6b", "figure_7a", "figure_7b",
-           "figure_8", "figure_9", "figure_10a", "figure_10b", "figure_10c"]  # fmt: skip
-
 COLORS = {
     "fair": "#2a6f97", "slaq2017": "#e09f3e", "first-to-target": "#c1121f", "ours": "#c1121f",
     "strawman": "#8d99ae", "plain fit": "#2a6f97", "true loss": "#000000",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import xarray as xr
@@ -11,16 +12,19 @@ from benchmarks.paper import costs, draw, forecasts, quality, training
 from benchmarks.paper.datasets import Row
 from benchmarks.paper.study import Study
 
-__all__ = ["FIGURES", "Figure"]
-
 
 class Figure(NamedTuple):
     """One figure: its number in the paper, and how it is computed, tabulated and drawn."""
 
     number: str
     data: Callable[[Study], xr.Dataset]
-    rows: Callable[[xr.Dataset], list[Row]]
+    table: Callable[[xr.Dataset], list[Row]]
     draw: Callable[[xr.Dataset], Any] | None
+
+    def rows(self, data: xr.Dataset) -> list[Row]:
+        """Return the rows of the table that the data of this figure make."""
+        setting = data.attrs["setting"]
+        return [replace(row, figure=self.number, setting=setting) for row in self.table(data)]
 
 
 #: Figures in the order of the paper, and a table of our own. They run one at a time, since some

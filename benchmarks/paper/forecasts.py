@@ -12,8 +12,6 @@ from benchmarks.forecasting import scores
 from benchmarks.paper.datasets import Row, by_name, dataset, variable
 from benchmarks.paper.study import Study
 
-__all__ = ["by_algorithm", "by_algorithm_rows", "errors", "errors_rows", "traces", "traces_rows"]
-
 AHEAD = scores.HORIZONS
 #: Methods of the figures, by their names in the benchmark.
 NAMES = {
@@ -66,7 +64,7 @@ def traces_rows(data: xr.Dataset) -> list[Row]:
         (abs(data["loss"] / true - 1.0) * 100.0).mean("iteration").drop_sel(predictor="true loss")
     )
     measured = "mean relative error of one training's predictions"
-    return [Row("6a", measured, "no value", by_name(error), "%", setting=data.attrs["setting"])]
+    return [Row(measured, "no value", by_name(error), "%")]
 
 
 def _scored(study: Study) -> dict[str, dict[str, Any]]:
@@ -94,8 +92,7 @@ def errors_rows(data: xr.Dataset) -> list[Row]:
     """Return the row of Figure 6b."""
     values = by_name(data["error"].sel(ahead=10))
     measured = "mean relative error 10 iterations ahead"
-    paper = "3.5 % by the weighted fit"
-    return [Row("6b", measured, paper, values, "%", setting=data.attrs["setting"])]
+    return [Row(measured, "3.5 % by the weighted fit", values, "%")]
 
 
 def by_algorithm(study: Study) -> xr.Dataset:
@@ -123,10 +120,7 @@ def by_algorithm_rows(data: xr.Dataset) -> list[Row]:
     worst = data["error"].sel(predictor="slaq2017").fillna(0.0).idxmax("algorithm").item()
     differs = f"The weighted fit's worst here is {worst}."
     measured = "mean relative error of the worst algorithm"
-    return [
-        Row("10a", measured, "below 5 % for each", values, "%", differs,
-            setting=data.attrs["setting"])
-    ]  # fmt: skip
+    return [Row(measured, "below 5 % for each", values, "%", differs)]
 
 
 def _percent(value: float | None) -> float:

@@ -17,10 +17,6 @@ from dask_slaq.simulation.metrics import SimulatedRun, normalized_loss
 from dask_slaq.simulation.study import Settings, job_lists, run
 from dask_slaq.simulation.workload.curves import LossCurve, fit_for_jobs
 
-__all__ = ["by_group", "contention", "contention_rows", "cores", "cores_rows", "gains",
-           "gains_rows", "losses", "losses_rows", "one_job", "one_job_rows", "times",
-           "times_rows"]  # fmt: skip
-
 #: Percent of the loss reduction.
 REDUCTIONS = (25.0, 50.0, 75.0, 80.0, 85.0, 90.0, 95.0, 100.0)
 #: Most cores of a job in the second case of Figure 7b, three of the paper's machines.
@@ -141,8 +137,7 @@ def _classifier(seed: int) -> tuple[FloatArray, FloatArray]:
 def one_job_rows(data: xr.Dataset) -> list[Row]:
     """Return the row of Figure 3."""
     measured = "time of one job to 90 % of its loss reduction"
-    values, setting = by_name(data["t90"]), data.attrs["setting"]
-    return [Row("3", measured, "no value", values, "s", setting=setting)]
+    return [Row(measured, "no value", by_name(data["t90"]), "s")]
 
 
 # Figures 7a, 7b and 8
@@ -178,14 +173,14 @@ def _by_interval(
 
 def losses_rows(data: xr.Dataset) -> list[Row]:
     """Return the rows of Figure 7a."""
-    mean, setting = by_name(data["loss"].mean("time")), data.attrs["setting"]
+    mean = by_name(data["loss"].mean("time"))
     name = data["loss"].attrs["long_name"]
     differs = (
         "The paper's .49 is 73 % below 1.8: its losses are not fractions of their range, as here."
     )
     return [
-        Row("7a", name, "SLAQ .49", mean, "", differs, setting=setting),
-        Row("7a", f"{name}, below fair by", "73 %", less(mean), "%", differs, setting=setting),
+        Row(name, "SLAQ .49", mean, "", differs),
+        Row(f"{name}, below fair by", "73 %", less(mean), "%", differs),
     ]
 
 
@@ -218,7 +213,7 @@ def _mean_time(runs: Sequence[SimulatedRun], percent: float) -> float:
 
 def times_rows(data: xr.Dataset) -> list[Row]:
     """Return the rows of Figure 7b."""
-    rows, setting = [], data.attrs["setting"]
+    rows = []
     free = data["case"].values[0]
     differs = "More than the paper's: here each job scales linearly to all 640 cores."
     for case in data["case"].values.tolist():
@@ -226,9 +221,9 @@ def times_rows(data: xr.Dataset) -> list[Row]:
             seconds = by_name(data["seconds"].sel(case=case, reduction=percent))
             name, why = f"{case}: mean time to {percent:.0f} %", differs if case == free else ""
             paper = f"fair {fair} s, SLAQ {slaq} s"
-            rows.append(Row("7b", name, paper, seconds, "s", why, setting=setting))
+            rows.append(Row(name, paper, seconds, "s", why))
             below = f"{name}, below fair by"
-            rows.append(Row("7b", below, f"{part} %", less(seconds), "%", why, setting=setting))
+            rows.append(Row(below, f"{part} %", less(seconds), "%", why))
     return rows
 
 
@@ -260,11 +255,11 @@ def cores(study: Study) -> xr.Dataset:
 
 def cores_rows(data: xr.Dataset) -> list[Row]:
     """Return the rows of Figure 8."""
-    rows, setting = [], data.attrs["setting"]
+    rows = []
     for group, paper in ((GROUPS[0], "60 %"), (GROUPS[2], "22 %")):
         values = by_name(data["mean"].sel(group=group))
         measured = f"cores of the jobs with the {group} of normalized loss"
-        rows.append(Row("8", measured, paper, values, "%", setting=setting))
+        rows.append(Row(measured, paper, values, "%"))
     return rows
 
 
@@ -305,14 +300,14 @@ def contention_rows(data: xr.Dataset) -> list[Row]:
         "up, and those before their 90 % outnumber those that could give way."
     )
     few = "Less than the paper's: at this load two jobs are seldom there at a time."
-    rows, setting = [], data.attrs["setting"]
+    rows = []
     for gap in data["interarrival"].values.tolist():
         for percent in (90, 95):
             values = less(by_name(data["seconds"].sel(interarrival=gap, reduction=percent)))
             measured = f"one job every {gap:g} s, mean time to {percent} %, below fair by"
             paper = stated.get(gap, {}).get(percent, "not shown")
             differs = turns if gap < 4 else few if gap == 10 else ""
-            rows.append(Row("9", measured, paper, values, "%", differs, setting=setting))
+            rows.append(Row(measured, paper, values, "%", differs))
     return rows
 
 
@@ -383,6 +378,5 @@ def gains_rows(data: xr.Dataset) -> list[Row]:
         for key, about, unit in MEASURES:
             values = by_name(data[key].sel(case=case))
             unit = "" if unit == "1" else unit
-            measured, setting = f"{case}: {about}", data.attrs["setting"]
-            rows.append(Row("changes", measured, "-", values, unit, setting=setting))
+            rows.append(Row(f"{case}: {about}", "-", values, unit))
     return rows

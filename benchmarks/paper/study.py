@@ -14,8 +14,6 @@ from dask_slaq.simulation.workload import curves as curve_files
 from dask_slaq.simulation.workload.curves import LossCurve
 from dask_slaq.simulation.workload.simulated_jobs import calibrate
 
-__all__ = ["FULL", "OURS", "POLICIES", "QUICK", "Scale", "Study"]
-
 #: Iterations of a job. In the paper a job has converged at the loss of its 100th iteration.
 CONVERGED = 100
 #: The default policy.

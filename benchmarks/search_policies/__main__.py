@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import os
 import statistics
-import sys
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
@@ -18,7 +17,8 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.common.results import Names, give, json_option, table
+from benchmarks.common import results
+from benchmarks.common.results import Names, give, json_option, say, table
 from benchmarks.search_policies.grids import Grid, read_grids
 from benchmarks.search_policies.replay import Event, Forecasts, Replay
 from benchmarks.search_policies.rivals import RIVALS, run
@@ -140,8 +140,8 @@ def _summary(
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None and value < math.inf]
-    return statistics.fmean(known) if known else None
+    """Return the mean of those that are reached at all."""
+    return results.mean(value for value in values if value is not None and value < math.inf)
 
 
 def mean(result: dict[str, dict[str, dict[str, float | None]]]) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def main(
     """Compare policies of searches on replayed grids of loss curves."""
     result = {}
     for grid in _grids(names, folder, models, quick):
-        print(f"{grid.name}: {grid.models} models of {grid.steps} steps", file=sys.stderr)
+        say(f"{grid.name}: {grid.models} models of {grid.steps} steps")
         result[grid.name] = compare(grid, policies, 2 if quick else orders, workers, threads)
         if output != "-":
             click.echo(_table(grid.name, result[grid.name]) + "\n")

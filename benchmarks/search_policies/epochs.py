@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Curve", "Split", "epochs", "log_loss", "squared"]
-
 Curve = list[float]
 Split = tuple[Any, Any, Any, Any]  # X, X to validate, y, y to validate
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Grid", "read_grids"]
-
 #: Shortest step of a model, in mean steps of its grid.
 SHORTEST = 0.02
 

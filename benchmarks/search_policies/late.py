@@ -17,8 +17,6 @@ from sklearn.neural_network import MLPClassifier
 
 from benchmarks.search_policies.epochs import Curve, epochs, squared
 
-__all__ = ["ENVIRONMENTS", "fold", "parity", "plateau", "rewards", "schedule"]
-
 Found = tuple[Curve, float]
 
 #: Episodes per report.

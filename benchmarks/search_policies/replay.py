@@ -30,8 +30,6 @@ from dask_slaq.core.trials import (
     choose_everywhere,
 )
 
-__all__ = ["Event", "Forecasts", "Replay"]
-
 #: Mean steps until a decision arrives at the workers.
 LAG = 0.3
 #: What a forecast says of each model.

@@ -14,15 +14,8 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from benchmarks.search_policies.grids import Grid
 from benchmarks.search_policies.replay import Event
-
-__all__ = ["RIVALS", "Plain", "run"]
-
-#: Exponents of the power laws that are fitted.
-EXPONENTS = (0.25, 0.5, 1.0, 2.0)
 
 
 class Plain:
@@ -93,11 +86,10 @@ class Asha(Plain):
         self.rungs: list[list[tuple[float, int]]] = [[] for _ in self.marks]
         self.promoted: set[tuple[int, int]] = set()  # rung and model
         self.at: dict[int, int] = {}  # rung that a model trains for
-        self.top = len(self.marks) - 1
 
     def next(self) -> int | None:
         """Return a model to promote, or a new one."""
-        for rung in range(self.top - 1, -1, -1):
+        for rung in range(len(self.marks) - 2, -1, -1):
             some = self.rungs[rung]
             for _, model in some[: len(some) // self.eta]:
                 if (rung, model) not in self.promoted:
@@ -116,40 +108,6 @@ class Asha(Plain):
             return True
         bisect.insort(self.rungs[rung], (loss, model))
         return False
-
-
-class Pasha(Asha):
-    """Progressive ASHA: rungs are added while the two highest disagree (Bohdal et al. 2023)."""
-
-    def __init__(self, grid: Grid, order: list[int]) -> None:
-        super().__init__(grid, order)
-        self.full, self.top = self.top, min(2, self.top)
-        self.busy, self.ends = 0, False
-
-    def next(self) -> int | None:
-        """Return a model as ASHA does; at last the best one, which trains to its end."""
-        model = super().next()
-        if model is None and not self.busy and not self.ends:
-            self.ends = True
-            highest = next(rung for rung in reversed(self.rungs) if rung)
-            model = highest[0][1]
-            if self.at[model] == self.full:
-                return None
-            self.at[model] = self.full
-        self.busy += model is not None
-        return model
-
-    def report(self, model: int, step: int, loss: float) -> bool:
-        """Pause a model at its rung, and compare the order of the highest two."""
-        rung = self.at[model]
-        goes_on = super().report(model, step, loss)
-        if not goes_on:
-            self.busy -= 1
-            if rung == self.top < self.full and not self.ends:
-                high = [m for _, m in self.rungs[rung]]
-                if high != [m for _, m in self.rungs[rung - 1] if m in high]:
-                    self.top += 1
-        return goes_on
 
 
 class Hyperband(Plain):
@@ -186,55 +144,10 @@ class Hyperband(Plain):
         return False
 
 
-class PowerLaw(Plain):
-    """Three reports of all models, then turns to those that a power law predicts to end best."""
-
-    explore, turn = 3, 6
-
-    def __init__(self, grid: Grid, order: list[int]) -> None:
-        super().__init__(grid, order)
-        self.waiting: list[tuple[float, int]] = []
-        self.since: dict[int, int] = {}
-
-    def next(self) -> int | None:
-        """Return a new model, or the best of those that wait."""
-        if self.new or not self.waiting:
-            return super().next()
-        return heapq.heappop(self.waiting)[1]
-
-    def report(self, model: int, step: int, loss: float) -> bool:
-        """Let a model wait when its turn is over."""
-        if step - self.since.get(model, 0) < (self.turn if model in self.since else self.explore):
-            return True
-        self.since[model] = step
-        heapq.heappush(self.waiting, (_power_law(self.grid, model, step), model))
-        return False
-
-
-def _power_law(grid: Grid, model: int, step: int) -> float:
-    """Return the last loss by a + b / t^c, fitted by least squares; recent losses count more."""
-    y = np.array(grid.losses[model][:step])
-    if not np.isfinite(y).all():
-        return math.inf
-    t = np.arange(1, step + 1.0)
-    weight = np.sqrt(t / step)
-    best = (math.inf, float(y[-1]))
-    for exponent in EXPONENTS:
-        X = np.stack([np.ones(step), t**-exponent], axis=1)
-        b, *_ = np.linalg.lstsq(X * weight[:, None], y * weight, rcond=None)
-        if b[1] < 0:
-            b = np.array([np.average(y, weights=t), 0.0])
-        error = float(np.linalg.norm((X @ b - y) * weight))
-        best = min(best, (error, float(b[0] + b[1] * grid.steps**-exponent)))
-    return best[1]
-
-
 RIVALS: dict[str, Callable[[Grid, list[int]], Plain]] = {
     "plain": Plain,
     "median": MedianRule,
-    "power-law": PowerLaw,
     "asha": Asha,
-    "pasha": Pasha,
     "hyperband": Hyperband,
     "oracle": Oracle,
 }

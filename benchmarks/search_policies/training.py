@@ -23,8 +23,6 @@ from benchmarks.search_policies import late
 from benchmarks.search_policies.epochs import Curve, Split, epochs, log_loss, squared
 from benchmarks.search_policies.grids import Grid
 
-__all__ = ["HELD_OUT", "LATE", "TRAINED", "TUNED", "trained"]
-
 Parameters = dict[str, Any]
 
 #: Models of a grid.

@@ -8,9 +8,6 @@ storage, without pruning, with its median rule, and with the plugin's pruner in 
 from __future__ import annotations
 
 import math
-import statistics
-import sys
-from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -18,7 +15,16 @@ import numpy as np
 
 from benchmarks.common.cluster import Lateness
 from benchmarks.common.metrics import LATE
-from benchmarks.common.results import Names, curves_option, give, json_option, seeds_options, table
+from benchmarks.common.results import (
+    Names,
+    curves_option,
+    give,
+    json_option,
+    mean,
+    say,
+    seeds_options,
+    table,
+)
 from benchmarks.trials.spaces import Synthetic, recorded
 from benchmarks.trials.ways import STUDIES, WAYS, Outcome, Search, require_optuna, run
 from dask_slaq.simulation.workload import curves as curve_files
@@ -100,15 +106,15 @@ def summarize(runs: list[dict[str, Any]], plain: list[dict[str, Any]] | None) ->
     seeds that have ``near_s``; ``over_plain``: means of the ratios to `plain` of the same seed;
     ``over_any_order``: the same to plain's ``any_order``; ``seeds``: the runs.
     """
-    means = {key: _mean(run[key] for run in runs) for key in (*TIMES, "steps", "best_value")}
+    means = {key: mean(run[key] for run in runs) for key in (*TIMES, "steps", "best_value")}
     near = sum(run["near_s"] is not None for run in runs)
     equal = all(run["results_equal"] for run in runs)
     pairs = list(zip(runs, plain or (), strict=plain is not None))
     over = {
-        key: _mean(_ratio(run[key], base[key]) for run, base in pairs) for key in (*TIMES, "steps")
+        key: mean(_ratio(run[key], base[key]) for run, base in pairs) for key in (*TIMES, "steps")
     }
     over_any = {
-        key: _mean(_ratio(run[key], base["any_order"][key]) for run, base in pairs)
+        key: mean(_ratio(run[key], base["any_order"][key]) for run, base in pairs)
         for key in ("best_s", "top5_s")
     }
     return {
@@ -123,11 +129,6 @@ def summarize(runs: list[dict[str, Any]], plain: list[dict[str, Any]] | None) ->
 
 def _ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value and base else None
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
 
 
 @click.command()
@@ -145,7 +146,6 @@ def _mean(values: Iterable[float | None]) -> float | None:
     show_default=True,
     help="Optuna's parameters: sampled by TPE, or those of the models of the other ways.",
 )
-@click.option("--policy", default="max-total", show_default=True)
 @click.option("--quick", is_flag=True, help="One seed, few and short models; under a minute.")
 @json_option
 def main(
@@ -165,7 +165,7 @@ def main(
         result[case] = found = measure(
             [_search(case, number, **options) for number in range(seed, seed + seeds)],
             ways,
-            lambda line, case=case: print(f"{case}: {line}", file=sys.stderr, flush=True),
+            lambda line, case=case: say(f"{case}: {line}"),
         )
         if output != "-":
             click.echo(_table(case, found) + "\n")
@@ -174,7 +174,7 @@ def main(
 
 def _search(
     case: str, seed: int, models: int, steps: int, step_seconds: float, files: tuple[str, ...],
-    policy: str, sampler: str,
+    sampler: str,
 ) -> Search:  # fmt: skip
     kind, size = case.split("-")
     workers, threads, processes = CLUSTERS[size]
@@ -187,8 +187,7 @@ def _search(
         except curve_files.CurveError as error:
             raise click.ClickException(str(error)) from error
     return Search(
-        space, space.draw(rng, models), seed, step_seconds, workers, threads, processes, policy,
-        sampler,
+        space, space.draw(rng, models), seed, step_seconds, workers, threads, processes, sampler,
     )  # fmt: skip
 
 

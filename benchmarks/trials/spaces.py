@@ -11,8 +11,6 @@ import numpy as np
 from benchmarks.common.curves import resample
 from dask_slaq.simulation.workload import curves as curve_files
 
-__all__ = ["Recorded", "Space", "Synthetic", "recorded"]
-
 #: Loss of a classifier of ten classes that has learned nothing.
 UNTRAINED = 2.3
 #: Standard deviation of the noise on synthetic losses.

@@ -16,8 +16,6 @@ from distributed import Client, as_completed
 from benchmarks.common.cluster import local_cluster, register
 from benchmarks.trials.spaces import Space
 
-__all__ = ["STUDIES", "WAYS", "Outcome", "Search", "require_optuna", "run"]
-
 #: Ways that let Optuna choose the parameters.
 STUDIES = ("optuna", "optuna-median", "optuna-slaq")
 WAYS = ("plain", "search", *STUDIES)
@@ -38,7 +36,6 @@ class Search:
     workers: int
     threads: int  # of each worker
     processes: bool  # whether workers are processes of their own
-    policy: str  # of the plugin
     sampler: str  # whether Optuna samples by "tpe", its default, or trains the "same" `models`
 
     @property
@@ -85,7 +82,7 @@ def run(way: str, search: Search) -> Outcome:
         client,
     ):
         if way in YIELDING:
-            register(client, search.policy)
+            register(client, "max-total")
         client.run(_warm_up, way)
         with client.as_current():
             return _study(way, search, client) if way in STUDIES else _tasks(way, search, client)

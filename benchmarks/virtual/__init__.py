@@ -25,5 +25,6 @@ from benchmarks.virtual.cluster import Transitions as Transitions
 from benchmarks.virtual.latency import latency_option as latency_option
 from benchmarks.virtual.latency import set_latency as set_latency
 from benchmarks.virtual.pool import pool as pool
+from benchmarks.virtual.pool import run_all as run_all
 from benchmarks.virtual.tasks import Sized as Sized
 from benchmarks.virtual.tasks import work as work

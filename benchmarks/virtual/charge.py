@@ -20,8 +20,6 @@ from benchmarks.virtual.clock import charged
 if TYPE_CHECKING:
     from distributed import Scheduler
 
-__all__ = ["charge_scheduler"]
-
 #: Where the plugin's own callbacks of the event loop are from.
 OURS = "dask_slaq.scheduler"
 

@@ -20,8 +20,6 @@ from benchmarks.virtual.clock import now
 if TYPE_CHECKING:
     from distributed import Client, Scheduler, Worker
 
-__all__ = ["Cluster", "Transitions"]
-
 #: Turn off what measures the machine instead of the cluster, and what polls the real clock.
 CONFIG = {
     "distributed.worker.profile.enabled": False,

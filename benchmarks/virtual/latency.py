@@ -18,8 +18,6 @@ import click
 from dask.utils import parse_timedelta
 from distributed.batched import BatchedSend
 
-__all__ = ["latency_option", "messages_take", "set_latency"]
-
 _latency = 0.0
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.context import SpawnContext, SpawnProcess
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.virtual import latency
 
-__all__ = ["pool"]
+T = TypeVar("T")
 
 #: Hashes order sets of strings, and threads of a linear-algebra library order its sums.
 ENVIRONMENT = {
@@ -35,6 +35,14 @@ def pool(processes: int | None = None) -> ProcessPoolExecutor:
         initializer=latency.set_latency,
         initargs=(latency.current(),),
     )
+
+
+def run_all(
+    function: Callable[..., T], plan: Sequence[tuple[Any, ...]], processes: int | None = None
+) -> Iterator[tuple[tuple[Any, ...], T]]:
+    """Call a function with all tuples of a plan in a `pool`. Yields each with what it returns."""
+    with pool(processes) as executor:
+        yield from zip(plan, executor.map(function, *zip(*plan, strict=True)), strict=True)
 
 
 class _Process(SpawnProcess):

@@ -8,8 +8,6 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["reproducible"]
-
 
 @contextlib.contextmanager
 def reproducible(seed: int) -> Iterator[None]:

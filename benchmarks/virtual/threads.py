@@ -14,8 +14,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["in_thread", "run_in_thread", "synchronous_calls"]
-
 _current = threading.local()
 
 

@@ -27,8 +27,6 @@ from benchmarks.workloads.trees import (
     thresholds_of,
 )
 
-__all__ = ["GradientBoostingClassifier", "GradientBoostingRegressor"]
-
 #: Number of rounds after which the scores are computed from the start again.
 FRESH = 16
 

@@ -15,8 +15,6 @@ import dask.array as da
 
 from benchmarks.workloads import synthetic
 
-__all__ = ["CATALOGUE", "Workload"]
-
 #: Rows in the sample that determines the bins of boosted trees; the same as in scikit-learn.
 BINNED = 200_000
 

@@ -19,8 +19,6 @@ from sklearn.utils import check_random_state
 
 from benchmarks.workloads.partitions import Elastic
 
-__all__ = ["LatentDirichletAllocation"]
-
 #: Online learning, iteration t: the topics move by the weight ``(OFFSET + t) ** -DECAY``.
 DECAY, OFFSET = 0.7, 10.0
 

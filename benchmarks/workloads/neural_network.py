@@ -12,8 +12,6 @@ from sklearn.utils import check_random_state
 
 from benchmarks.workloads.partitions import Elastic
 
-__all__ = ["MLPClassifier"]
-
 #: Weights (n_in, n_out) and intercepts (n_out,) of each layer.
 Layers = list[tuple[np.ndarray, np.ndarray]]
 

@@ -16,8 +16,6 @@ from sklearn.utils import check_random_state
 
 from dask_slaq.adapters.observing import describe_estimator, expect, publish
 
-__all__ = ["Elastic", "Partitions", "contiguous", "tree_sum"]
-
 #: Number of partial sums that one task adds up.
 FAN_IN = 8
 #: Arguments of more bytes than this are sent to the scheduler once, not once per partition.

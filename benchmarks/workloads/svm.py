@@ -14,8 +14,6 @@ from sklearn.kernel_approximation import Nystroem
 
 from benchmarks.workloads.partitions import Elastic, Partitions, contiguous
 
-__all__ = ["LinearSVM", "PolynomialSVM"]
-
 
 class LinearSVM(Elastic):
     """Linear classifier for two classes: hinge loss, full-batch sub-gradient descent.

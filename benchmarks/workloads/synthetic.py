@@ -12,8 +12,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-__all__ = ["KINDS", "make"]
-
 FEATURES = 30
 STRONG = 6
 CLUSTERS = 40

@@ -14,11 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = [
-    "BINS", "LEAF", "add_trees", "best_splits", "bins_of", "empty_tree", "histograms", "leaves_of",
-    "newton_step", "thresholds_of",
-]  # fmt: skip
-
 #: A row goes left if its bin of `feature` is <= `bin`. A node without a feature is a leaf.
 NODE = np.dtype([("feature", "i4"), ("bin", "i4"), ("value", "f8")])
 LEAF = -1

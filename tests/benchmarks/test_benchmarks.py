@@ -70,7 +70,7 @@ def test_summary_and_ratios():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mix, rows, count, policy", [("dask-ml", 400, 6, "none"), ("nine", 1000, 10, "fair")]
+    "mix, rows, count, policy", [("dask-ml", 400, 12, "none"), ("nine", 1000, 10, "fair")]
 )
 def test_real_fits_report_their_losses(mix, rows, count, policy):
     run = runner(2, mix=mix, rows=rows, part=0.1, processes=False)(policy, 0)

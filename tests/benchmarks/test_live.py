@@ -8,9 +8,8 @@ from click.testing import CliRunner
 from commands import printed, python
 
 from benchmarks import live
+from benchmarks.live_jobs.drivers import run_emulated
 from benchmarks.live_jobs.emulated import make_jobs
-from benchmarks.live_jobs.real_time import run_emulated
-from benchmarks.live_jobs.virtual_time import run_virtual
 from dask_slaq.simulation.workload.curves import make_curves
 
 TINY = ("--jobs", "2", "--scale", "0.01", "--seeds", "1", "--workers", "4")
@@ -74,8 +73,8 @@ def test_live_says_what_is_wrong_with_its_arguments(arguments, says):
 def test_both_clocks_drive_the_same_jobs(policy):
     """All compute of a job is done on both clocks, in as many iterations."""
     real, virtual = (
-        run(made(), policy, seed=0, workers=4, partition_bytes=1000)
-        for run in (run_emulated, run_virtual)
+        run_emulated(made(), policy, seed=0, clock=clock, workers=4)
+        for clock in ("real", "virtual")
     )
     assert [job.losses for job in virtual.traces] == [job.losses for job in real.traces]
     compute = sum(job.seconds.sum() for job in made())
@@ -89,9 +88,9 @@ def test_plain_dask_is_without_the_plugin():
     program = """
 import sys
 from benchmarks.live_jobs.emulated import make_jobs
-from benchmarks.live_jobs.virtual_time import run_virtual
+from benchmarks.live_jobs.drivers import run_emulated
 from dask_slaq.simulation.workload.curves import make_curves
-run_virtual(make_jobs("burst", make_curves(0), 0, count=2, scale=0.01), "none", seed=0, workers=2)
+run_emulated(make_jobs("burst", make_curves(0), 0, count=2, scale=0.01), "none", seed=0, workers=2)
 parts = ("scheduler", "client", "adapters")
 print([part for part in parts if f"dask_slaq.{part}" in sys.modules])
 """

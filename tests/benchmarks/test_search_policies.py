@@ -45,7 +45,7 @@ def test_rivals_make_each_step_at_most_once(grid, policy):
     events = run(RIVALS[policy](grid, grid.orders(1)[0]), 4)
     steps = [(event.model, event.step) for event in events]
     assert len(set(steps)) == len(steps)
-    if policy in ("plain", "median", "power-law", "oracle"):
+    if policy in ("plain", "median", "oracle"):
         assert len(steps) == 12 * STEPS
         assert measure(grid, events, events[-1].time)["kept5"] == 5
 

@@ -1,13 +1,12 @@
 """Adaptive clusters: only usable tasks ask for workers, and a job's data keeps its workers."""
 
 import pytest
-from driving import inside
-
-from tests.driving import (
+from driving import (
     HELD,
     gen_cluster,
     held_tasks,
     in_job,
+    inside,
     jobs,
     let_end,
     start_plugin,
@@ -28,33 +27,25 @@ async def test_a_paused_job_asks_for_no_workers(c, s, plugin, a):
         await let_end(c, futures)
 
 
-@with_plugin([1], ahead=0, lend=False)
-async def test_tasks_above_a_strict_cap_ask_for_no_workers(c, s, plugin, a):
-    async with jobs(c, "a", max_share=2):
-        futures = in_job(c, "a").map(wait_for, ["go"] * 30, pure=False)
-        await until(lambda: len(inside(plugin).pool("a").ready) >= 28)
-        assert s.adaptive_target(target_duration=0.1) == 2
-        await let_end(c, futures)
-
-
-@with_plugin([1], ahead=0)
-async def test_resources_that_no_worker_has_ask_for_no_workers(c, s, plugin, a):
-    async with jobs(c, "a", "b"):
-        futures = in_job(c, "a").map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})
-        await until(lambda: [ts.state for ts in s.tasks.values()] == ["no-worker"] * 30)
-        assert s.adaptive_target(target_duration=0.1) <= 1
-        del futures
-
-
 TWO_GPUS = {"ann": {"max-resources": {"GPU": 2}}}
 
 
-@with_plugin([1], ahead=0, owners=TWO_GPUS, worker_kwargs={"resources": {"GPU": 4}})
-async def test_resources_above_an_owners_limit_ask_for_no_workers(c, s, plugin, a):
-    async with jobs(c, "a", owner="ann"):
-        futures = in_job(c, "a").map(wait_for, ["go"] * 30, pure=False, resources={"GPU": 1})
-        await until(lambda: [ts.state for ts in s.tasks.values()].count(HELD[0]) >= 28)
-        assert s.adaptive_target(target_duration=0.1) <= 2
+@pytest.mark.parametrize(
+    ("of_job", "needs", "asked"),
+    [
+        ({"max_share": 2}, {}, {2}),
+        ({}, {"resources": {"TPU": 1}}, {0, 1}),  # which no worker has
+        ({"owner": "ann"}, {"resources": {"GPU": 1}}, {0, 1, 2}),
+    ],
+)
+@with_plugin([1], ahead=0, lend=False, owners=TWO_GPUS, worker_kwargs={"resources": {"GPU": 4}})
+async def test_tasks_that_no_more_workers_may_run_ask_for_none(
+    c, s, plugin, a, of_job, needs, asked
+):
+    async with jobs(c, "a", "b", **of_job):
+        futures = in_job(c, "a").map(wait_for, ["go"] * 30, pure=False, **needs)
+        await until(lambda: sum(ts.state in HELD for ts in s.tasks.values()) >= 28)
+        assert s.adaptive_target(target_duration=0.1) in asked
         del futures
 
 

@@ -243,7 +243,9 @@ async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, pl
 
 
 @with_plugin([1, 1], owners={"ann": budget(0.1, "wait")}, ahead=0)
-async def test_nobody_waits_for_a_budget_that_can_no_longer_be_counted(c, s, plugin, a, b):
+async def test_a_mistake_of_the_accounts_costs_one_line_and_nobody_waits_for_a_budget(
+    c, s, plugin, a, b
+):
     spend(plugin, "ann", 9.0)
     async with slaq.job("a", owner="ann", client=c):
         future = c.submit(inc, 1, pure=False)
@@ -254,4 +256,5 @@ async def test_nobody_waits_for_a_budget_that_can_no_longer_be_counted(c, s, plu
             inside(plugin).accounts._outside[c.id] += 1.0
             inside(plugin).accounts.tick()
         assert await future == 2
-        assert "usage is no longer counted" in log.getvalue()
+        assert log.getvalue().count("usage is no longer counted") == 1
+        assert "ZeroDivisionError" in (await slaq.usage(client=c))["note"]

@@ -9,13 +9,10 @@ import time
 import pytest
 from distributed import Event, LocalCluster
 from distributed.utils_test import poll_for
-from driving import inside
-
-import dask_slaq as slaq
-from dask_slaq.core.errors import InvalidSetting
-from tests.driving import (
+from driving import (
     PATIENCE,
     in_job,
+    inside,
     jobs,
     let_end,
     on_virtual,
@@ -26,6 +23,9 @@ from tests.driving import (
     with_plugin,
     work,
 )
+
+import dask_slaq as slaq
+from dask_slaq.core.errors import InvalidSetting
 
 TERMS = {"price": 0.1, "maximum": 8, "stay": 0, "start-up": "10s"}
 

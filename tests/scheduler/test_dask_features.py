@@ -9,7 +9,6 @@ import dask.array as da
 import pytest
 from dask import delayed
 from distributed import Event, Worker, fire_and_forget
-from distributed.scheduler import NoValidWorkerError
 from distributed.utils_test import inc
 from driving import (
     HELD,
@@ -50,9 +49,9 @@ class Counter:
         return self.n
 
 
-@with_plugin([1, 1], ahead=0)
-async def test_actors_are_not_held(c, s, plugin, a, b):
-    async with jobs(c, "a", "b"):
+@with_plugin([1, 1], ahead=0, owners={"ann": {"max-threads": 1}})
+async def test_actors_are_not_held_by_other_jobs_or_a_limit(c, s, plugin, a, b):
+    async with jobs(c, "a", owner="ann"), jobs(c, "b", owner="bob"):
         busy = await held_tasks(c, plugin, "b", 4, run=2)
         counters = in_job(c, "a").map(lambda _: Counter(), range(2), actor=True, pure=False)
         await until(lambda: all(ts.state not in HELD for ts in s.tasks.values() if ts.actor))
@@ -240,17 +239,6 @@ async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, plugin, a):
         await until(lambda: monotonic() > since + 1.5)
         assert [s.tasks[future.key].state for future in futures].count(HELD[0]) == 2
         assert await let_end(c, futures) == [0, 1, 2]
-
-
-@with_plugin([1])
-async def test_no_workers_timeout_errs_what_no_worker_can_run(c, s, plugin, a):
-    s.no_workers_timeout = 1e-6
-    async with jobs(c, "a", "b"):
-        future = in_job(c, "a").submit(inc, 1, resources={"GPU": 1})
-        await state_of(s, future, *HELD, "erred")
-        s.periodic_callbacks["no-workers-timeout"].callback()
-        with pytest.raises(NoValidWorkerError):
-            await future
 
 
 @with_plugin([1, 1])

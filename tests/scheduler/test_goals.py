@@ -1,10 +1,8 @@
 """Goals: a job that is good enough stops or shrinks, and alerts are few and right."""
 
 import asyncio
-import contextlib
 
 import pytest
-from distributed import Client
 from distributed.utils_test import inc
 from driving import (
     alerts_of,
@@ -102,22 +100,6 @@ async def test_alerts_come_once_and_say_what_happened(c, s, plugin, a, b):
     said = {(alert["job"], alert["event"]): alert["message"] for alert in seen}
     assert "has fallen by less than 1 % of its range in 32 reports" in said["flat", "converged"]
     assert said["up", "diverged"].endswith("above its first one of 1")
-
-
-@with_plugin([1, 1], epoch="1h")
-async def test_an_alert_says_how_a_job_ended_and_whose_it_was(c, s, plugin, a, b):
-    alerts = await alerts_of(c, s)
-    async with slaq.job("stopped", client=c, owner="ann"):
-        await slaq.stop("stopped", client=c)
-    with contextlib.suppress(ValueError):
-        async with slaq.job("failed", client=c, owner="ann"):
-            raise ValueError
-    other = await Client(s.address, asynchronous=True)
-    async with slaq.job("lost", client=other, owner="ann"):
-        await other.close()
-    await until(lambda: sum(alert["event"] != "audit" for alert in alerts) == 3)
-    ends = {(x["event"], x["job"], x["owner"]) for x in alerts if x["event"] != "audit"}
-    assert ends == {(name, name, "ann") for name in ("stopped", "failed", "lost")}
 
 
 @pytest.mark.parametrize("by", ["10min", "10 min", "10m", 600, "600s"])

@@ -102,16 +102,6 @@ def test_a_limit_holds_for_pinned_tasks(how, limit):
     test()
 
 
-@with_plugin([2, 2], owners=ONE_THREAD)
-async def test_actors_are_not_held_by_a_limit(c, s, plugin, a, b):
-    class Counter:
-        n = 0
-
-    async with slaq.job("a", owner="ann", client=c):
-        some = [c.submit(Counter, actor=True, pure=False) for _ in range(3)]
-        assert len(await asyncio.wait_for(c.gather(some), 20)) == 3
-
-
 @with_plugin([2, 2], owners=ONE_JOB, epoch="20ms")
 async def test_a_chain_of_blocks_has_one_place_for_the_first_level_only(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)

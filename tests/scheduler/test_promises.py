@@ -3,26 +3,16 @@
 import asyncio
 
 import pytest
-from driving import in_job, on_virtual, on_virtual_clock, work
+from driving import on_virtual, on_virtual_clock, train
 
 import dask_slaq as slaq
 from benchmarks import virtual
 
 
-async def train(client, name, fall, *, end=0.0, iterations, tasks=8, seconds=0.1, **settings):
-    """Train on some tasks at a time, and return the seconds that it took."""
-    begin = virtual.now()
-    async with slaq.job(name, client=client, max_iter=iterations, **settings) as job:
-        for k in range(iterations):
-            await client.gather(in_job(client, name).map(work, [seconds] * tasks, pure=False))
-            job.report(end + fall**k)
-    return virtual.now() - begin
-
-
 def two_alike(one, two, iterations):
     """Start the jobs "a" and "b"."""
     return [
-        asyncio.create_task(train(client, name, 0.9, iterations=iterations))
+        asyncio.create_task(train(client, name, 0.9, iterations=iterations, max_iter=iterations))
         for client, name in ((one, "a"), (two, "b"))
     ]
 
@@ -32,15 +22,11 @@ def converged_beside_improving(max_slowdown, policy="max-total", of_owner=None):
 
     async def scenario(client, cluster, plugin):
         async with cluster.client() as one, cluster.client() as two:
-            work = {"iterations": 16, "seconds": 0.2}
-            steep = train(
-                two, "steep", 0.97, tasks=20, owner="bob", max_slowdown=float("inf"), **work
-            )
-            steep, flat = (
-                asyncio.create_task(steep),
-                {"owner": "ann", "max_slowdown": max_slowdown, **work},
-            )
-            took = await train(one, "flat", 0.1, end=1.0, tasks=4, **flat)
+            alike = {"iterations": 16, "max_iter": 16, "seconds": 0.2}
+            steep = {"tasks": 20, "owner": "bob", "max_slowdown": float("inf"), **alike}
+            flat = {"tasks": 4, "owner": "ann", "max_slowdown": max_slowdown, **alike}
+            steep = asyncio.create_task(train(two, "steep", 0.97, **steep))
+            took = await train(one, "flat", 0.1, end=1.0, **flat)
             steep.cancel()
             await asyncio.gather(steep, return_exceptions=True)
             return took

@@ -7,9 +7,10 @@ from time import sleep, time
 
 import pytest
 from commands import python
-from distributed import Client, Scheduler
+from distributed import Scheduler
 from distributed.utils_test import gen_test
 from driving import (
+    alerts_of,
     another_client,
     asked_to_stop,
     gen_cluster,
@@ -76,24 +77,36 @@ async def test_losses_that_are_refused_are_not_remembered(c, s, plugin, a):
 
 
 @with_plugin([1])
-async def test_outcomes(c, s, plugin, a):
+async def test_how_a_job_ended_is_remembered_and_an_alert_says_it(c, s, plugin, a):
+    alerts = await alerts_of(c, s)
     with pytest.raises(ZeroDivisionError):
-        async with slaq.job("failed", client=c) as job:
+        async with slaq.job("failed", client=c, owner="ann") as job:
             [job.report(loss) for loss in curve(5)]
             await reported(c, "failed", 5)
             raise ZeroDivisionError
     with pytest.raises(StopTraining):
-        async with slaq.job("stopped", client=c) as job:
+        async with slaq.job("stopped", client=c, owner="ann") as job:
             [job.report(loss) for loss in curve(5)]
             await reported(c, "stopped", 5)
             await job.stop()
             await until(lambda: asked_to_stop(job))
             job.report(0.1)
-    await train(c, "done", curve(5))
+    other = await another_client(s)
+    async with slaq.job("lost", client=other, owner="ann") as job:
+        [job.report(loss) for loss in curve(40)]
+        await reported(c, "lost", 40)
+        await other.close()
+        await until(lambda: not inside(plugin).reports)
+    await train(c, "done", curve(5), owner="ann")
     runs = {run.job: run for run in inside(plugin).past_runs}
-    outcomes = {(name, run.outcome) for name, run in runs.items()}
-    assert outcomes == {(name, name) for name in ("failed", "stopped", "done")}
-    assert runs["done"].iterations == 5 and runs["done"].loss.tolist() == curve(5)
+    assert {name: (run.outcome, run.iterations) for name, run in runs.items()} == {
+        "failed": ("failed", 5), "stopped": ("stopped", 6), "lost": ("failed", 40),
+        "done": ("done", 5),
+    }  # fmt: skip
+    assert runs["done"].loss.tolist() == curve(5)
+    await until(lambda: alerts[-1]["event"] == "done")
+    ends = {(x["event"], x["job"], x["owner"]) for x in alerts if x["event"] != "audit"}
+    assert ends == {(name, name, "ann") for name in runs}
 
 
 @with_plugin([1])
@@ -161,19 +174,6 @@ async def test_runs_are_kept_over_the_end_of_the_scheduler(tmp_path):
             while (await slaq.status(client))["jobs"]["other"]["like_runs"] != 3:
                 await asyncio.sleep(0.005)
         assert len(inside(plugin).past_runs) == 3  # each once
-
-
-@with_plugin([1])
-async def test_the_run_of_a_lost_client_has_failed(c, s, plugin, a):
-    other = await Client(s.address, asynchronous=True)
-    async with slaq.job("net", client=other) as job:
-        [job.report(loss) for loss in curve(40)]
-        await reported(c, "net", 40)
-        await other.close()
-        await until(lambda: not inside(plugin).reports)
-    assert (await train(c, "net", curve(10)))["iteration"] == 10
-    runs = {(run.iterations, run.outcome) for run in inside(plugin).past_runs}
-    assert runs == {(40, "failed"), (10, "done")}
 
 
 @gen_test()

@@ -7,20 +7,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 from distributed import Client
-from driving import in_job, on_virtual, small_cluster, work
+from driving import in_job, on_virtual, small_cluster, train, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
-
-
-async def train(client, name, fall, *, iterations, tasks=8, seconds=0.1):
-    """Train on some tasks at a time, and return the seconds that it took."""
-    begin = virtual.now()
-    async with slaq.job(name, client=client) as job:
-        for k in range(iterations):
-            await client.gather(in_job(client, name).map(work, [seconds] * tasks, pure=False))
-            job.report(fall**k)
-    return virtual.now() - begin
 
 
 @on_virtual([2, 2], policy="slaq2017")

@@ -227,20 +227,18 @@ def test_one_task_waits_per_thread_or_eight_trivial_ones(world):
             assert place.ours <= place.nthreads
 
 
-@pytest.mark.parametrize(("trivial", "count"), [(1 / 64, 1), (1 / 256, 3), (2**-14, 8)])
-def test_short_tasks_wait_in_runs_of_up_to_eight(trivial, count):
-    world = World(
-        (Worker(1, busy=((0, 1 / 64),)),),
-        (Job(index=1.0), Job(index=1.0)),
-        tuple(Task(1, seconds=trivial) for _ in range(20)),
-    )
-    assert len(build(world).fill()) == count
-
-
-@pytest.mark.parametrize(("seconds", "count"), [(1 / 256, 7), (1 / 128, 2), (1 / 16, 1)])
-def test_the_shorter_tasks_are_the_longer_they_wait_in_sum(seconds, count):
+@pytest.mark.parametrize(
+    ("left", "seconds", "count"),
+    [
+        *((1 / 64, 1 / 64, 1), (1 / 64, 1 / 256, 3), (1 / 64, 2**-14, 8)),
+        *((2**-14, 1 / 256, 7), (2**-14, 1 / 128, 2), (2**-14, 1 / 16, 1)),
+    ],
+)
+def test_short_tasks_wait_in_runs_of_up_to_eight_the_shorter_the_longer_in_sum(
+    left, seconds, count
+):
     tasks = tuple(Task(1, seconds=seconds) for _ in range(20))
-    world = World((Worker(1, busy=((0, 2**-14),)),), (Job(index=1.0), Job(index=1.0)), tasks)
+    world = World((Worker(1, busy=((0, left),)),), (Job(index=1.0), Job(index=1.0)), tasks)
     assert len(build(world).fill()) == count
 
 
@@ -457,25 +455,18 @@ def test_slots_are_kept_for_a_job_that_is_worth_much_more(index, others, spare, 
     assert (built.fill() == []) == kept
 
 
-@pytest.mark.parametrize("left", [0.04, 5.0])
-def test_a_job_does_not_load_all_on_one_worker_while_another_opens_soon(left):
-    """The others of its inputs would all be read there."""
-    load = Task(0, 1 / 1024, root=True, loads=True)
-    world = World((Worker(1), Worker(1, busy=((1, left),))), (Job(), Job()), (load, Task(1, 1.0)))
-    world = replace(world, jobs=(Job(), Job(paused=True)))
-    built = build(world)
-    built.pools[0].made_at["worker-0"] = 4.0
-    assert (built.fill() == []) == (left < 1) == built.kept
-
-
-@pytest.mark.parametrize("since", [0.01, 0.06])
-def test_a_thread_is_not_kept_for_long_where_others_take_what_opens(since):
-    load = Task(0, 1 / 1024, root=True, loads=True)
-    world = World((Worker(1), Worker(1, busy=((1, 0.04),))), (Job(), Job(paused=True)), (load,))
-    world = replace(world, tasks=(load, Task(1, 1.0)))
+@pytest.mark.parametrize(
+    ("left", "since", "kept"),
+    [(0.04, 0.0, True), (5.0, 0.0, False), (0.04, 0.01, True), (0.04, 0.06, False)],
+)
+def test_a_job_does_not_load_all_on_one_worker_while_another_opens_soon(left, since, kept):
+    """The others of its inputs would all be read there; and if others take what opens, not long."""
+    tasks = Task(0, 1 / 1024, root=True, loads=True), Task(1, 1.0)
+    world = World((Worker(1), Worker(1, busy=((1, left),))), (Job(), Job(paused=True)), tasks)
     built = build(world)
     built.pools[0].made_at["worker-0"], built.pools[0].kept_since = 4.0, NOW - since
-    assert (built.fill() == []) == (since < 0.05)
+    assert (built.fill() == []) == kept
+    assert built.kept == kept
 
 
 def test_no_task_of_a_search_is_sent_ahead_where_its_models_take_the_next_thread():

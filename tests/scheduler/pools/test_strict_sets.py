@@ -3,14 +3,14 @@
 import asyncio
 
 import pytest
-from driving import Fixed, in_job, inside, jobs, on_virtual_clock, tasks_of, until, work
+from driving import Fixed, in_job, inside, jobs, on_virtual_clock, tasks_of, train, until, work
 
 import dask_slaq as slaq
 from benchmarks import virtual
 from benchmarks.common import cluster as clusters
 
 
-async def train(client, name, iterations, width, seconds, gap=0.05):
+async def train_and_sum(client, name, iterations, width, seconds, gap=0.05):
     """Run iterations of parallel tasks and their sum, with a pause of the driver in between."""
     async with slaq.job(name, client=client) as block:
         for k in range(iterations):
@@ -27,7 +27,9 @@ def test_every_task_is_sent_inside_the_set_of_its_job(policy, seconds):
     async def scenario(client, cluster, plugin):
         counted = clusters.inside(cluster)
         widths = {"wide": 9, "narrow": 2, "odd": 5}
-        await asyncio.gather(*(train(client, name, 6, n, seconds) for name, n in widths.items()))
+        await asyncio.gather(
+            *(train_and_sum(client, name, 6, n, seconds) for name, n in widths.items())
+        )
         assert counted.sent == 6 * (sum(widths.values()) + len(widths))
         assert counted.inside == counted.sent
         assert {each.reason for each in inside(plugin).bindings} <= {"granted", "floor", "passed"}
@@ -83,29 +85,21 @@ def test_a_fraction_of_a_thread_is_a_part_of_its_time():
     assert a / (a + b) == pytest.approx(0.25, abs=0.03)
 
 
-def time_of(settings, iterations, loss, seconds, tasks, **of_job):
+def time_of(iterations, fall, *, settings, **of_job):
     """The time that a job takes on four threads."""
 
-    async def main():
-        async with virtual.Cluster(threads=[1] * 4) as cluster, cluster.client() as client:
-            await client.register_plugin(slaq.SlaqPlugin(**settings))
-            begin = virtual.now()
-            async with slaq.job("a", client=client, **of_job) as job:
-                for k in range(iterations):
-                    works = client.map(virtual.work, range(tasks), seconds=seconds, pure=False)
-                    await client.gather(works)
-                    job.report(loss(k))
-            return virtual.now() - begin
+    async def scenario(client, cluster, plugin):
+        return await train(client, "a", fall, iterations=iterations, **of_job)
 
-    return virtual.run(main)
+    return on_virtual_clock(scenario, [1] * 4, **{"policy": "first-to-target", **settings})
 
 
 @pytest.mark.parametrize("settings", [{"lend": False}, {"policy": "slaq2017"}])
 def test_a_job_that_reached_its_target_borrows_what_others_leave(settings):
-    took = time_of(settings, 12, lambda k: 0.5**k, 0.2, 8, target=0.9)
+    took = time_of(12, 0.5, seconds=0.2, target=0.9, settings=settings)
     assert took < 1.1 * 12 * 8 * 0.2 / 4
 
 
 def test_a_cap_below_a_thread_is_a_part_of_the_time_of_one():
-    took = time_of({"lend": False}, 10, lambda k: 1 / (k + 1), 0.1, 4, max_share=0.25)
+    took = time_of(10, 0.8, tasks=4, max_share=0.25, settings={"lend": False})
     assert took > 0.8 * 10 * 4 * 0.1 / 0.25

@@ -1,7 +1,7 @@
-"""Driver of emulated jobs on a virtual cluster: real Dask parts on a clock that never waits.
+"""Drivers of emulated jobs: Dask's scheduler and workers in this process, on either clock.
 
-Each job is a coroutine with its own client. Each policy and seed is one virtual run, whose results
-do not depend on the load of the machine.
+Each job is a coroutine with its own client. Its tasks wait instead of computing. On the virtual
+clock, a run does not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 from distributed import Client, wait
@@ -21,11 +21,9 @@ from benchmarks.live_jobs.emulated import EmulatedJob
 from benchmarks.live_jobs.graphs import Compute, batch, iteration, load
 from dask_slaq.core.run_history import PastRun
 
-__all__ = ["run_virtual"]
-
 #: Bytes of a gradient.
 GRADIENT_BYTES = 512
-#: Timeout of a run in virtual seconds, and further seconds per second of the jobs' compute.
+#: Timeout of a run in seconds, and further seconds per second of the jobs' compute.
 PATIENCE, PATIENCE_EACH = 600.0, 10.0
 
 
@@ -35,7 +33,7 @@ async def partition(nbytes: int) -> Any:
 
 
 async def gradient(chunk: Any, seconds: float) -> Any:
-    """Emulate the compute of one partition, `seconds` on the virtual clock."""
+    """Emulate the compute of one partition, some `seconds`."""
     return await virtual.work(chunk, seconds=seconds, nbytes=GRADIENT_BYTES)
 
 
@@ -47,25 +45,26 @@ async def total(parts: list[Any]) -> Any:
 COMPUTE = Compute(partition, gradient, total)
 
 
-def run_virtual(
+def run_emulated(
     jobs: Sequence[EmulatedJob],
     policy: str,
     *,
     seed: int,
+    clock: str = "virtual",
     workers: int = 16,
-    partition_bytes: int = 2**20,
     predictor: Any = None,
     past: Sequence[PastRun] = (),
-    compute: Compute | None = None,
+    compute: Compute = COMPUTE,
     prepare: Callable[[virtual.Cluster], object] = lambda cluster: None,
     charge: float = 0.0,
     **settings: Any,
 ) -> Run:
-    """Run all jobs under `policy` on a fresh virtual cluster of one-thread workers.
+    """Run all jobs under `policy` on a fresh cluster of one-thread workers.
 
-    The scheduler remembers the `past` runs. `compute` are the functions of the tasks, and `prepare`
-    is called with the cluster before the first job. The scheduler's CPU time takes `charge` times
-    as much virtual time. `settings` are further arguments of `SlaqPlugin`.
+    The `clock` is "virtual" or "real". The scheduler remembers the `past` runs. `compute` are the
+    functions of the tasks, and `prepare` is called with the cluster before the first job. The
+    scheduler's CPU time takes `charge` times as much virtual time. `settings` are further arguments
+    of `SlaqPlugin`.
     """
     plugin = clusters.plugin(policy, predictor=predictor, **settings)
 
@@ -73,57 +72,36 @@ def run_virtual(
         async with virtual.Cluster(threads=[1] * workers) as cluster, AsyncExitStack() as stack:
             stack.enter_context(virtual.charge_scheduler(cluster.scheduler, charge))
             meter = clusters.meter(cluster)
-            counted: list[clusters.Inside] = []  # after the plugin has seen each task
-
-            def begin(cluster: virtual.Cluster) -> None:
-                prepare(cluster)
-                counted.append(clusters.inside(cluster))
-
-            train = partial(_train_all, cluster, jobs, policy, plugin, partition_bytes, past)
-            traces = await train(compute or COMPUTE, begin)
+            clients = [await stack.enter_async_context(cluster.client()) for _ in jobs]
+            if plugin is not None:
+                await clients[0].register_plugin(plugin)
+                for run in past:
+                    cluster.scheduler.plugins["slaq"].run_history.runs.recall(run)
+            prepare(cluster)
+            inside = clusters.inside(cluster)  # after the plugin has seen each task
+            begin = virtual.now()
+            traces = await asyncio.gather(
+                *(
+                    _drive(client, job, policy, begin, compute)
+                    for client, job in zip(clients, jobs, strict=True)
+                )
+            )
             sent = sum(int(w.transfer_outgoing_bytes_total) for w in cluster.workers)
             spent = virtual.seconds_charged()
             return Run(
-                seed, traces, sent, meter.seconds, workers, charged=spent, inside=counted[0].parts
+                seed, traces, sent, meter.seconds, workers, charged=spent, inside=inside.parts
             )
 
     limit = PATIENCE + PATIENCE_EACH * sum(float(job.seconds.sum()) for job in jobs)
-    return virtual.run(main, seed=seed, limit=limit)
-
-
-async def _train_all(
-    cluster: virtual.Cluster,
-    jobs: Sequence[EmulatedJob],
-    policy: str,
-    plugin: Any,
-    partition_bytes: int,
-    past: Sequence[PastRun],
-    compute: Compute,
-    prepare: Callable[[virtual.Cluster], object],
-) -> list[JobTrace]:
-    async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(cluster.client()) for _ in jobs]
-        if plugin is not None:
-            await clients[0].register_plugin(plugin)
-            for run in past:
-                cluster.scheduler.plugins["slaq"].run_history.runs.recall(run)
-        prepare(cluster)
-        begin = virtual.now()
-        return await asyncio.gather(
-            *(
-                _drive(client, job, policy, begin, partition_bytes, compute)
-                for client, job in zip(clients, jobs, strict=True)
-            )
-        )
+    if clock == "virtual":
+        return virtual.run(main, seed=seed, limit=limit)
+    with clusters.Lateness() as late:
+        done = asyncio.run(asyncio.wait_for(main(), limit))
+    return replace(done, late=late.mean)
 
 
 async def _drive(
-    client: Client,
-    job: EmulatedJob,
-    policy: str,
-    begin: float,
-    partition_bytes: int,
-    compute: Compute,
+    client: Client, job: EmulatedJob, policy: str, begin: float, compute: Compute
 ) -> JobTrace:
     """Wait for the arrival of one job, and train it."""
     trace = JobTrace(job.name, job.arrival)
@@ -136,7 +114,7 @@ async def _drive(
             del futures
             trace.completion = virtual.now() - begin
             return trace
-        data = load(client, compute, job.name, job.seconds.shape[1], partition_bytes)
+        data = load(client, compute, job.name, job.seconds.shape[1])
         with client.as_current():
             await wait(data)
         for k, seconds in enumerate(job.seconds):

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["REFERENCES", "Fit", "compare", "difference"]
-
 
 class Fit(NamedTuple):
     """Trained model with its data and losses; `y` is None for unsupervised models."""
@@ -22,11 +20,11 @@ class Fit(NamedTuple):
     partitions: int
 
 
-def compare(name: str, fit: Fit) -> float:
-    """Train or solve the reference of a workload. Returns the disagreement; 0 is perfect.
+def disagreement(name: str, fit: Fit) -> float:
+    """Train or solve the reference of a workload, and compare; 0 is perfect.
 
-    It is the largest difference of a coefficient over the largest coefficient, or the relative
-    difference of the loss. Of `logistic-regression` and `linear-regression` it is what is left of
+    Returns the largest difference of a coefficient over the largest coefficient, or the relative
+    difference of the loss; of `logistic-regression` and `linear-regression` what is left of
     the fall of the loss to the optimum.
     """
     with warnings.catch_warnings():
@@ -145,16 +143,11 @@ REFERENCES: dict[str, Callable[[Fit], float]] = {
 }
 
 
-def difference(one: Any, other: Any) -> float:
-    """Compute the largest absolute difference of the numbers of two fitted models of one type.
-
-    Returns 0 if they agree bit for bit, infinity if shapes differ.
-    """
-    pairs = list(zip(_numbers(one), _numbers(other), strict=True))
-    if any(a.shape != b.shape for a, b in pairs):
-        return math.inf
-    # Skip equal arrays first: unused nodes of trees may hold infinities and nan.
-    return max((float(abs(a - b).max()) for a, b in pairs if not _equal(a, b)), default=0.0)
+def same(one: Any, other: Any) -> bool:
+    """Return whether the numbers of two fitted models of one type agree bit for bit."""
+    pairs = zip(_numbers(one), _numbers(other), strict=True)
+    # Unused nodes of trees may hold nan.
+    return all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in pairs)
 
 
 def _numbers(model: Any) -> list[np.ndarray]:
@@ -172,7 +165,3 @@ def _arrays(value: Any) -> list[np.ndarray]:
         array = np.asarray(value)
         return [array] if array.dtype.kind in "iuf" else []
     return []
-
-
-def _equal(a: np.ndarray, b: np.ndarray) -> bool:
-    return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")

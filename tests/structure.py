@@ -13,8 +13,6 @@ from distributed import Client, Scheduler, Worker
 from distributed.scheduler import ClientState, TaskState, WorkerState
 from distributed.stealing import WorkStealing
 
-__all__ = ["circles", "imports", "touch_points"]
-
 #: Dask's objects, by what they are called in this package, and their classes.
 THEIRS: dict[str, type] = {
     **dict.fromkeys(("scheduler", "_scheduler", "server"), Scheduler),
