@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect, insort
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -29,8 +28,6 @@ FALLS_ON = 0.5
 #: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
 #: predicted: at most so many, and this part of all trials.
 LOWEST, LOWEST_PART = 8, 0.08
-#: Part of the pruned models that are of the values of one parameter, where that tells of them.
-MOSTLY = 0.9
 #: Steps of which the lowest losses are kept: trials may name any.
 MOST_STEPS = 10_000
 
@@ -89,29 +86,6 @@ class Peers:
             return False
         bar = finals[enough - 1]
         return trial.forecast.least - margin > bar + pruning.slack * max(known.first - bar, 0.0)
-
-
-def telling_parameter(trials: Iterable[Trial], pruned: Callable[[Trial], bool]) -> str:
-    """Return the parameter whose value alone tells which models were pruned; empty without one.
-
-    It has few values, which others share, as a fold or a data set has. All models that were pruned
-    first have one of them, or most models of less than half of them were, and hardly any others.
-    """
-    by_name: dict[str, dict[Any, list[bool]]] = {}
-    for trial in trials:
-        for name, value in trial.params.items():
-            if not isinstance(value, float):
-                by_name.setdefault(name, {}).setdefault(value, []).append(pruned(trial))
-    for name, values in by_name.items():
-        lost = [some for some in values.values() if sum(some) > len(some) / 2]
-        n, most = sum(map(sum, lost)), sum(map(sum, values.values()))
-        others = sum(len(some) for some in values.values()) / max(len(values), 1)
-        if 0 < 2 * len(lost) < len(values) and n >= max(FEW, MOSTLY * most) and others >= FEW:
-            return name
-        of_one = max(map(sum, values.values()))
-        if of_one == most > FEW and len(values) > 2 and others > FEW:
-            return name
-    return ""
 
 
 def stays_diverged(trial: Trial, others: Iterable[Trial], patience: int) -> bool:
