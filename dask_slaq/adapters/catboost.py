@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask_slaq.adapters.rounds import RoundReport, Scores
+from dask_slaq.adapters.callbacks import RoundReport, Scores
 
 
 class SlaqReport(RoundReport):

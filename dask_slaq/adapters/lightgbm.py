@@ -12,6 +12,7 @@ from urllib.parse import urlparse
 
 import dask
 
+from dask_slaq.adapters.callbacks import RoundReport, Scores, first_loss
 from dask_slaq.adapters.observing import Address as Address
 from dask_slaq.adapters.observing import (
     Loop,
@@ -23,7 +24,6 @@ from dask_slaq.adapters.observing import (
     kind_of,
     sizes_of,
 )
-from dask_slaq.adapters.rounds import RoundReport, Scores, first_loss
 
 #: Runs a callback after all others, so that the user's callbacks see the round.
 LAST = 1_000_000

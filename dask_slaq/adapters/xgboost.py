@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import dask
 
+from dask_slaq.adapters.callbacks import RoundReport, Scores, first_loss
 from dask_slaq.adapters.observing import Address as Address
 from dask_slaq.adapters.observing import (
     Loop,
@@ -22,7 +23,6 @@ from dask_slaq.adapters.observing import (
     warn_once,
 )
 from dask_slaq.adapters.optional import made_on_access, optional
-from dask_slaq.adapters.rounds import RoundReport, Scores, first_loss
 
 #: Name of the evaluation on the training data that is added if the user has none.
 OWN = "slaq"
