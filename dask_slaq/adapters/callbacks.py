@@ -145,9 +145,22 @@ class RoundReport(TrainingReport):
         step: int | None = None,
         make_state: Callable[[], Any] | None = None,
     ) -> bool:
-        """Report the loss of a round, of what the library evaluated in it; as `send` does.
+        """Report the loss of a round.
 
-        Of a tuple, such as a mean with its deviation, the first value counts.
+        Parameters
+        ----------
+        scores : callable
+            Returns what the library evaluated in this round. Of a tuple, such as a mean with its
+            deviation, the first value counts.
+        step : int, optional
+            Number of the round, from 1; by default the next one.
+        make_state : callable, optional
+            Returns the state from which the training can go on after this round.
+
+        Returns
+        -------
+        bool
+            False if the training was stopped or pruned.
         """
         # A fit that continues a model goes on with the last trial that began in this thread.
         self._trial = self._trial or getattr(_here, "trial", None)

@@ -18,7 +18,6 @@ from dask_slaq.core.trials.parameters import group_of as group_of
 from dask_slaq.core.trials.past import PastModel as PastModel
 from dask_slaq.core.trials.past import PastSearches as PastSearches
 from dask_slaq.core.trials.past import in_order as in_order
-from dask_slaq.core.trials.trial import FIRST_TURN as FIRST_TURN
 from dask_slaq.core.trials.trial import STATE_COLORS as STATE_COLORS
 from dask_slaq.core.trials.trial import Trial as Trial
 from dask_slaq.core.trials.trial import row_of as row_of

@@ -11,20 +11,15 @@ from numpy.typing import ArrayLike
 from dask_slaq.core.jobs.arrays import FloatArray
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 
-#: Slope of a score by rank: 1 takes the rank as it is, 0 ignores it.
-PULL = 0.5
-#: Rank correlation that is assumed at first, as if so many models had shown it.
-TRUST, SHOWN = 0.5, 16
-#: Fewest models with forecasts that are compared with their first ranks.
-FEWEST = 3
-
 
 class Early:
     """Losses of all models of a search at each of their first reports.
 
     Young models have ranks among these, from 0 for the best to 1. On the scale of the predicted
     final losses of others, they are there after the best quarter if early ranks have told final
-    ones so far; else they come before all others, which explores them.
+    ones so far; else they come before all others, which explores them. That they tell is `assumed`
+    at first, as a rank correlation that as many as `weight` models have shown; then those count
+    that are there, `fewest` at least. The `slope` of a score is by rank: 1 takes that as it is.
 
     >>> early = Early()
     >>> for loss in (3.0, 1.0, 2.0):
@@ -34,7 +29,11 @@ class Early:
     [0.5, 1.0]
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, assumed: float = 0.5, weight: int = 16, fewest: int = 3, slope: float = 0.5
+    ) -> None:
+        self._assumed, self._weight, self._fewest = assumed, weight, fewest
+        self._slope = slope
         self._losses: list[list[float]] = [[] for _ in range(FEWEST_REPORTS - 1)]
 
     def add(self, report: int, loss: float) -> None:
@@ -48,10 +47,11 @@ class Early:
 
     def trust(self, firsts: Sequence[float], finals: Sequence[float]) -> float:
         """Return the part of the variance of final ranks that first ones explain, inverse is 0."""
-        if len(finals) < FEWEST or not (np.ptp(firsts) and np.ptp(finals)):
-            return TRUST**2
-        shown = rank_correlation(firsts, finals)
-        return max((len(finals) * shown + SHOWN * TRUST) / (len(finals) + SHOWN), 0.0) ** 2
+        if len(finals) < self._fewest or not (np.ptp(firsts) and np.ptp(finals)):
+            return self._assumed**2
+        count, weight = len(finals), self._weight
+        agree = count * rank_correlation(firsts, finals) + weight * self._assumed
+        return max(agree / (count + weight), 0.0) ** 2
 
     def scores(
         self, young: Sequence[tuple[int, float]], firsts: Sequence[float], finals: Sequence[float]
@@ -63,7 +63,7 @@ class Early:
         ranks = [self._rank(*one) for one in young]
         if not finals:
             return ranks
-        pulled = 0.5 + PULL * (np.array(ranks) - 0.5)
+        pulled = 0.5 + self._slope * (np.array(ranks) - 0.5)
         scores: list[float] = np.quantile(finals, self.trust(firsts, finals) * pulled).tolist()
         return scores
 

@@ -9,14 +9,14 @@ from collections import deque
 TARGET = 0.6
 #: The same, for models that leave their worker instead of waiting there. Dask pauses it at 80 %.
 MOVING = 0.75
-#: Models whose growth up to the first report is remembered: the largest counts.
-RECENT = 32
 #: As many models as there may be.
 MANY = 10**9
 
 
 class Footprint:
     """Bytes that a model of one search adds to its worker, learned from those that have begun.
+
+    Of the growth up to the first report, the largest of the last `recent` models counts.
 
     >>> model = Footprint()
     >>> model.begin(200)
@@ -27,8 +27,8 @@ class Footprint:
     490.0
     """
 
-    def __init__(self) -> None:
-        self._begun: deque[float] = deque(maxlen=RECENT)
+    def __init__(self, recent: int = 32) -> None:
+        self._begun: deque[float] = deque(maxlen=recent)
         self._guess: float | None = None
         self._steps, self._grown, self._largest = 0, 0.0, 0.0
 

@@ -23,15 +23,14 @@ from dask_slaq.core.trials import (
 from dask_slaq.scheduler.pools import Pool, TaskTracker, blocked, load
 from dask_slaq.scheduler.trials.running import RunningSearch
 
-#: Models per thread that must have room beside those that wait on a worker. With less, those that
-#: may leave it do; one more begins before they have left.
-LEAST = 2
-#: Part of a worker's memory above which the state of a model is large.
-LARGE = 0.02
-
 
 class Quotas:
-    """What the searches in `running` may use on workers, and the memory that is known of these."""
+    """What the searches in `running` may use on workers, and the memory that is known of these.
+
+    On a worker, beside those that wait there must be room for `least_room` models per thread. With
+    less, those that may leave it do; one more begins before they have left. A state is large above
+    the part `large` of a worker's memory.
+    """
 
     def __init__(
         self,
@@ -39,7 +38,11 @@ class Quotas:
         pools: Mapping[str, Pool],
         tracker: TaskTracker,
         running: Mapping[str, RunningSearch],
+        *,
+        least_room: int = 2,
+        large: float = 0.02,
     ) -> None:
+        self._least_room, self._large = least_room, large
         self._scheduler, self._pools = scheduler, pools
         self._tracker, self._running = tracker, running
         # Threads that each search may use by the choice that is being made.
@@ -81,7 +84,7 @@ class Quotas:
         is whether these are its first ones.
         """
         self._memory[ws.address] = memory, at, ws.memory_limit
-        if trial.checkpoint.nbytes > LARGE * (ws.memory_limit or math.inf):
+        if trial.checkpoint.nbytes > self._large * (ws.memory_limit or math.inf):
             self._learn_bare(search, ws, memory)
         for bytes_ in grown:
             if bytes_ is not None:
@@ -219,7 +222,7 @@ class Quotas:
         quota.takes_new = search.takes_new(ws)
         quota.crowded, quota.admits = self._memory_quota(search, ws)
         quota.closing = models.may_move and (ws.status != Status.running or is_draining)
-        is_full = quota.admits < LEAST * ws.nthreads
+        is_full = quota.admits < self._least_room * ws.nthreads
         quota.leaves = quota.closing or (is_full and models.are_cheap and self._fits(search, ws))
         if quota.leaves:
             quota.admits = MANY

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials import (
     MANY,
     TARGET,
@@ -15,8 +16,7 @@ from dask_slaq.core.trials import (
     choose,
     choose_everywhere,
 )
-from dask_slaq.core.trials.footprint import RECENT, admitted
-from dask_slaq.core.trials.trial import FIRST_TURN
+from dask_slaq.core.trials.footprint import admitted
 
 BYTES = st.floats(0, 1e12)
 COUNT = st.integers(0, 50)
@@ -36,7 +36,7 @@ def test_what_is_admitted_has_room(begun, grown, steps, unseen, left):
     model = footprint(*begun, steps=tuple(grown))
     more = admitted(model, steps, unseen, left)
     size = model.bytes(steps)
-    assert size >= max(begun[-RECENT:])
+    assert size >= max(begun[-32:])
     assert more >= 0
     if more and more < MANY:
         assert (more + unseen) * size <= left * (1 + 1e-9)
@@ -131,7 +131,7 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
 def test_turns_go_by_the_models_that_memory_admits(models, what, by_admitted):
     trials = Trials(SearchSettings(steps=40))
     for number in range(models):
-        trials.report(trials.at(number, "a"), [1.0] * FIRST_TURN, 0.3)
+        trials.report(trials.at(number, "a"), [1.0] * FEWEST_REPORTS, 0.3)
     for admits, expected in by_admitted.items():
         turns = choose(trials, {"a": WorkerQuota(models, admits=admits)}, unstarted=9)["a"]
         assert getattr(turns, what) == expected
