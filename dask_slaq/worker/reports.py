@@ -62,12 +62,6 @@ _warned: set[Hashable] = set()
 MOST_WARNED = 100
 #: Seconds for which a model that leaves waits for the thread in which it puts back what it changed.
 ENOUGH = 5.0
-#: Threads of a process above which a warning says how to have fewer.
-THREADS = 1000
-MANY_THREADS = (
-    "this worker has %d threads: each model that waits keeps those of its library, so let that use "
-    "one (num_threads=1, OMP_NUM_THREADS=1), or let fewer models wait (max_waiting=)"
-)
 OUTSIDE = (
     "a task reports a loss, but belongs to no search that the scheduler knows: submit it, "
     "as a function and not as a coroutine, in a 'with dask_slaq.search(name)' block, on a "
@@ -138,8 +132,6 @@ def report_trial(
     if slot.reports == 1:
         slot.unsent.params = _parameters(worker, key, params)
         slot.unsent.group = _group(worker, key, slot.unsent.params)
-        if (threads := worker.monitor.proc.num_threads()) > THREADS:
-            _warn_once("threads", MANY_THREADS % threads)
     if not is_usable(value):
         _warn_once(run, f"a loss of {value} was dropped: only its iteration counts")
     if slot.iterations.repeated:
