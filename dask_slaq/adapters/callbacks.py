@@ -110,6 +110,14 @@ def first_loss(scores: Iterable[tuple[float, bool]], best: float = 0.0) -> float
     return best - float(scores[0][0]) if scores else None
 
 
+def latest(log: Mapping[str, Mapping[str, Any]], higher_is_better: Callable[[str], bool]) -> Scores:
+    """Return the scores of the last round in a log of lists by evaluation set and metric."""
+    return {
+        data: {name: (values[name][-1], higher_is_better(name)) for name in values}
+        for data, values in log.items()
+    }
+
+
 class RoundReport(TrainingReport):
     """Callback that reports a metric of an evaluation set after each round.
 
