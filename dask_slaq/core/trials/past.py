@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.trials.early import rank_correlation
+from dask_slaq.core.trials.priors import Prior
 
 #: Maximum number of models of a kind of searches that are kept.
 MOST_MODELS = 200
@@ -53,25 +53,14 @@ def in_order(past: Iterable[PastModel], given: Sequence[Mapping[str, Any]]) -> l
     return sorted(range(len(given)), key=lambda i: ranks.get(_key(given[i]), 0.5))
 
 
-class Past:
-    """Places of models in the last search of their kind, and how far they hold in this one.
+class Past(Prior):
+    """Places of models in the last search of their kind.
 
-    That they do is `assumed` at first, as a rank correlation that as many as `weight` models have
-    shown; then those count that are there, `fewest` at least. Forecasts and first losses show no
-    more than `perfect` where places hold.
+    Forecasts and first losses show no more than a correlation of 0.7 where places hold.
     """
 
-    def __init__(
-        self,
-        models: Iterable[PastModel] = (),
-        *,
-        assumed: float = 0.8,
-        weight: int = 16,
-        fewest: int = 4,
-        perfect: float = 0.7,
-    ) -> None:
-        self._assumed, self._weight, self._fewest = assumed, weight, fewest
-        self._perfect = perfect
+    def __init__(self, models: Iterable[PastModel] = ()) -> None:
+        super().__init__(0.8, fewest=4, perfect=0.7)
         self._ranks = {_key(params): rank for params, rank in models}
 
     def __bool__(self) -> bool:
@@ -80,19 +69,6 @@ class Past:
     def rank(self, params: Mapping[str, Any]) -> float | None:
         """Return the rank of the model with the same parameters; None if there was none."""
         return self._ranks.get(_key(params)) if params else None
-
-    def trust(self, *shown: Sequence[tuple[float, float]]) -> float:
-        """Return how far ranks in the past hold, from 0 to 1.
-
-        Each of `shown` has ranks of models, with their first losses here, or with their final
-        ones as predicted. What agrees best counts: forecasts may fail where first losses tell.
-        """
-        found = []
-        for some in shown:
-            if (count := len(some)) >= self._fewest:
-                agree = count * rank_correlation(*np.array(some, float).T) / self._perfect
-                found.append((agree + self._weight * self._assumed) / (count + self._weight))
-        return float(np.clip(max(found, default=self._assumed), 0.0, 1.0)) ** 2
 
     def scores(
         self,

@@ -9,8 +9,8 @@ import numpy as np
 
 from dask_slaq.core.forecast import LossPredictor, at_horizon, in_logs, predicted_range
 from dask_slaq.core.search_settings import FEWEST_REPORTS, Goal, Model, SearchSettings, goal_of
-from dask_slaq.core.trials.early import Early
 from dask_slaq.core.trials.past import Past, PastModel
+from dask_slaq.core.trials.priors import Early
 from dask_slaq.core.trials.pruning import find_noise, if_it_falls_on
 from dask_slaq.core.trials.trial import FinalLoss, Trial
 

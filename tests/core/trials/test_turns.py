@@ -20,7 +20,7 @@ from dask_slaq.core.trials import (
     choose,
     choose_everywhere,
 )
-from dask_slaq.core.trials.early import Early
+from dask_slaq.core.trials.priors import Early
 from dask_slaq.core.trials.pruning import Peers
 from dask_slaq.core.trials.trial import BLOCKED_SECONDS, TURN_REPORTS
 
