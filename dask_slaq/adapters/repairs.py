@@ -1,8 +1,8 @@
 """Repairs of dask-ml 2025.1.0 where newer releases of Dask, pandas and scikit-learn broke it.
 
-No newer release is out: the next one ends all of them (`LAST`). No repair changes a result; where
-its fault is absent, it does what the library does. Names in dask-ml's modules are replaced while a
-block is open, and put back when the last one is left.
+No newer release is out: the next one ends all of them (`LAST_RELEASE`). No repair changes a result;
+where its fault is absent, it does what the library does. Names in dask-ml's modules are replaced
+while a block is open, and put back when the last one is left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dask_slaq.adapters.observing import Proxy, WhileOpen, warn_once
 from dask_slaq.config import repairs_libraries
 
 #: Newest release of dask-ml that has the faults.
-LAST = (2025, 1, 0)
+LAST_RELEASE = (2025, 1, 0)
 
 #: (holder, attribute, new value) for each attribute to replace.
 Changes = list[tuple[Any, str, Any]]
@@ -116,7 +116,7 @@ REPAIRS: dict[str, Callable[[ModuleType], Changes]] = {
 
 def _has_faults() -> bool:
     release = version("dask-ml").split(".")[:3]
-    return tuple(int(part) if part.isdigit() else 0 for part in release) <= LAST
+    return tuple(int(part) if part.isdigit() else 0 for part in release) <= LAST_RELEASE
 
 
 class Repairs(WhileOpen):

@@ -21,7 +21,7 @@ from sklearn.linear_model import SGDClassifier
 
 import dask_slaq as slaq
 from dask_slaq.adapters import instrument, repairs
-from dask_slaq.adapters.repairs import LAST, Repairs
+from dask_slaq.adapters.repairs import LAST_RELEASE, Repairs
 from dask_slaq.core.errors import InvalidSetting
 
 pytestmark = pytest.mark.usefixtures("in_this_thread")
@@ -83,7 +83,7 @@ def test_each_fault_is_there_without_its_repair_and_gone_with_it(client, rows, n
 
 
 def test_a_newer_release_of_dask_ml_ends_the_repairs(monkeypatch):
-    monkeypatch.setattr(repairs, "version", lambda name: f"{LAST[0] + 1}.3")
+    monkeypatch.setattr(repairs, "version", lambda name: f"{LAST_RELEASE[0] + 1}.3")
     with instrument(lambda loss: None):
         assert k_means_module._kmeans_plusplus.__module__.startswith("sklearn")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from dask_slaq.core.jobs.reports import MOST_METRICS, is_usable, next_iteration
 from dask_slaq.core.search_settings import FEWEST_REPORTS, SearchSettings
-from dask_slaq.core.trials.losses import FEWEST, MOST, MOST_IN_ALL, TrialCurve
+from dask_slaq.core.trials.losses import FEWEST_POINTS, MOST_POINTS, MOST_POINTS_IN_ALL, TrialCurve
 from dask_slaq.core.trials.past import PastModel, ranks_of
 from dask_slaq.core.trials.pruning import Peers, stays_diverged
 from dask_slaq.core.trials.scores import Scores, choose_leads, final_of, rank_candidates
@@ -242,7 +242,7 @@ class Trials:
     @property
     def _most_points(self) -> int:
         """Maximum number of points of a curve."""
-        return max(min(MOST, MOST_IN_ALL // self._count), FEWEST)
+        return max(min(MOST_POINTS, MOST_POINTS_IN_ALL // self._count), FEWEST_POINTS)
 
     def can_move(self, trial: Trial, nbytes: int, bandwidth: float) -> None:
         """Record that a trial has states of `nbytes`, which `bandwidth` bytes per second move.

@@ -13,8 +13,8 @@ from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from dask_slaq.core.trials import (
     MANY,
-    MOVING,
-    TARGET,
+    MOVING_PART,
+    TARGET_PART,
     Trial,
     TrialState,
     WorkerQuota,
@@ -97,7 +97,7 @@ class Quotas:
     def dies(self, worker: str) -> None:
         """Note that a worker died: of its memory, if models took more than the target."""
         memory, _, limit = self._memory.get(worker, (0.0, 0.0, 0))
-        if limit and memory > TARGET * limit:
+        if limit and memory > TARGET_PART * limit:
             self._dead.add(worker)
 
     def forget_worker(self, worker: str) -> bool:
@@ -133,7 +133,9 @@ class Quotas:
         largest = max((t.checkpoint.nbytes for t in search.trials.alive.values()), default=0)
         limit, bare = ws.memory_limit, self._bare_memory(ws)
         copies = ws.nthreads + 1  # one is read or written
-        return not limit or (limit > search.deadly and bare + largest * copies < MOVING * limit)
+        return not limit or (
+            limit > search.deadly and bare + largest * copies < MOVING_PART * limit
+        )
 
     def _memory_quota(self, search: RunningSearch, ws: WorkerState) -> tuple[bool, int]:
         """Return whether a worker is above its target, and how many models may begin there.
@@ -151,7 +153,7 @@ class Quotas:
         # A heartbeat may tell of what was before, for its monitor samples seldom.
         if at < ws.metrics.get("time", math.inf):
             memory = ws.memory.process
-        left, unseen = TARGET * limit - memory, 0
+        left, unseen = TARGET_PART * limit - memory, 0
         for models in self._models.values():
             left -= models.growth[ws.address]
             there, other = len(models.begun[ws.address]), models.search
