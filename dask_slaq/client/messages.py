@@ -89,6 +89,12 @@ CAUSES = {
     "known": "search %(job)r: %(n)s tasks %(tasks)r were submitted before, outside of this search: "
     "they are not computed again, and nothing is known of their models. To train these "
     "in the search, pass pure=False to map or submit, or drop the futures of before",
+    "equal": "search %(job)r: two models have equal parameters (%(tasks)s). If they come from "
+    "Optuna, a sampler with a seed was pickled into every task, and draws the same in each: leave "
+    "the seed out, or set study.sampler in the task, with another seed in each",
+    "shared": "search %(job)r: a model changes an argument (%(tasks)r) that is one object for all "
+    "models on its worker, which take turns: copy it in the function, by copy.deepcopy or "
+    "sklearn.base.clone, or let none wait (max_waiting=0)",
     "metric": "search %(job)r: %(tasks)s. Its models ran as under plain Dask: name the loss by "
     "metric= of the search",
     "metrics": "search %(job)r: its models are compared by different losses, %(tasks)s, the first "
@@ -97,6 +103,9 @@ CAUSES = {
     "it trains several models, they count as one, which ends with the last loss. Train one per "
     "task (as many partitions as models, Parallel(batch_size=1)), or if it is one, raise steps=",
     "group": "search %(job)r: its models have no parameter %(tasks)s: they are compared with all",
+    "groups": "search %(job)r: the value of %(tasks)r tells which models were pruned. If it is a "
+    "fold or a data set, on which losses differ, pass group=%(tasks)r: models are then compared "
+    "with those of the same value only, and parameters are pruned in all folds or in none",
     "scores": "search %(job)r: the loss of every model only rose: if it is a score, open the "
     "search with maximize=True",
     "job": "job %(job)r: its tasks %(tasks)r call dask_slaq.report, which is for the tasks of a "

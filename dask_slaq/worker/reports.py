@@ -126,8 +126,10 @@ def report_trial(
     if isinstance(loss, Mapping):
         slot.metric = slot.metric or next(iter(metrics))
     if slot.reports == 1:
-        slot.unsent.params = _parameters(worker, key, params)
+        slot.unsent.params, slot.unsent.drawn = _parameters(worker, key, params), params is not None
         slot.unsent.group = _group(worker, key, slot.unsent.params)
+    if (changed := agent.arguments.find_changed(run, key, slot.reports)) is not None:
+        worker.log_event(UNOWNED_TOPIC, {"key": key, "changed": str(changed)})
     if not is_usable(value):
         _warn_once(run, f"a loss of {value} was dropped: only its iteration counts")
     if slot.iterations.repeated:

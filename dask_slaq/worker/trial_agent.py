@@ -25,6 +25,7 @@ from dask_slaq.core.jobs.reports import MOST_LOSSES
 from dask_slaq.core.trials import TrialEvent
 from dask_slaq.worker.carrying import CARRIES, Carrier
 from dask_slaq.worker.keeping import StateKeeper
+from dask_slaq.worker.shared import SharedArguments
 from dask_slaq.worker.states import FILES, KeptState, safe_folder
 from dask_slaq.worker.trial_slot import SlotState, TrialSlot, parameters_of
 
@@ -78,6 +79,7 @@ class TrialAgent:
         self._resumed: dict[Hashable, tuple[KeptState | None, float]] = {}
         self._heard = 0.0
         self.carrier = Carrier(self._is_alone)
+        self.arguments = SharedArguments(self.worker)
         self.keeper = StateKeeper(self.worker, self.carrier, self.send_kept)
         # Memory of the worker in bytes when each task began that has not reported; and at the last
         # report, None if a task has begun or ended since.
@@ -90,6 +92,8 @@ class TrialAgent:
     def begin(self, key: Key) -> None:
         """Measure the memory of the worker, and see its process, as a task of a search begins."""
         self.carrier.begin(key, annotation_of(self.worker, key, CARRIES))
+        if (run := run_of(self.worker, key)) is not None:
+            self.arguments.begin(run, key)
         with self._lock:
             self._begun[key], self._memory = self._process_memory(), None
 
@@ -348,6 +352,8 @@ class TrialAgent:
         ts = self.worker.state.tasks.get(slot.key)
         message["run_id"] = None if ts is None else ts.run_id
         message["memory"] = self._process_memory()
+        if self.worker.lifetime:
+            message["life"] = self.worker.lifetime
         return message
 
     def _post_soon(self, message: Mapping[str, Any]) -> None:

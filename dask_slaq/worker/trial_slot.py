@@ -36,6 +36,7 @@ class Unsent:
     took: float = 0.0  # seconds to keep or fetch its last state
     params: Mapping[str, Any] | None = None  # of its model, to be sent once
     group: tuple[str, str] | None = None  # in which it is compared, and its candidate, sent once
+    drawn: bool = False  # whether the task made these itself, and they are not its arguments
 
 
 @dataclass(slots=True)
@@ -174,7 +175,7 @@ class TrialSlot:
         if any(unsent.others):
             message["others"] = unsent.others
         if unsent.params:
-            message["params"] = unsent.params
+            message |= {"params": unsent.params, "drawn": unsent.drawn}
         if unsent.group is not None:
             message["group"] = unsent.group
         if self.metric and unsent.losses:

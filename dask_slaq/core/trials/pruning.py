@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect, insort
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from dask_slaq.core.trials.trial import Trial
 FEW_LOSSES = 3
 #: Standard deviation of a noise over the median of its second differences.
 PER_DIFFERENCE = 1.4826 / math.sqrt(6)
+#: Part of the pruned models that are of the values of one parameter, where that tells of them.
+MOSTLY_PART = 0.9
 
 
 class Peers:
@@ -90,6 +93,33 @@ class Peers:
             return False
         bar = finals[enough - 1]
         return trial.forecast.least - margin > bar + pruning.slack * max(known.first - bar, 0.0)
+
+
+def telling_parameter(trials: Iterable[Trial], pruned: Callable[[Trial], bool]) -> str:
+    """Return the parameter whose value alone tells which models were pruned; empty without one.
+
+    It has few values, which others share, as a fold or a data set has. All models that were pruned
+    first have one of them, or most models of less than half of them were, and hardly any others.
+    """
+    by_name: dict[str, dict[Any, list[bool]]] = {}
+    for trial in trials:
+        for name, value in trial.params.items():
+            if not isinstance(value, float):
+                by_name.setdefault(name, {}).setdefault(value, []).append(pruned(trial))
+    for name, values in by_name.items():
+        lost = [some for some in values.values() if sum(some) > len(some) / 2]
+        n, most = sum(map(sum, lost)), sum(map(sum, values.values()))
+        others = sum(len(some) for some in values.values()) / max(len(values), 1)
+        if (
+            0 < 2 * len(lost) < len(values)
+            and n >= max(FEW_LOSSES, MOSTLY_PART * most)
+            and others >= FEW_LOSSES
+        ):
+            return name
+        of_one = max(map(sum, values.values()))
+        if of_one == most > FEW_LOSSES and len(values) > 2 and others > FEW_LOSSES:
+            return name
+    return ""
 
 
 def stays_diverged(trial: Trial, others: Iterable[Trial], patience: int) -> bool:

@@ -13,7 +13,7 @@ from dask_slaq.core.jobs.reports import MOST_METRICS, is_usable, next_iteration
 from dask_slaq.core.search_settings import FEWEST_REPORTS, SearchSettings
 from dask_slaq.core.trials.losses import FEWEST_POINTS, MOST_POINTS, MOST_POINTS_IN_ALL, TrialCurve
 from dask_slaq.core.trials.past import PastModel, ranks_of
-from dask_slaq.core.trials.pruning import Peers, stays_diverged
+from dask_slaq.core.trials.pruning import Peers, stays_diverged, telling_parameter
 from dask_slaq.core.trials.scores import Scores, choose_leads, final_of, rank_candidates
 from dask_slaq.core.trials.trial import (
     BLOCKED_SECONDS,
@@ -24,6 +24,9 @@ from dask_slaq.core.trials.trial import (
     row_of,
 )
 from dask_slaq.core.trials.trial_state import TrialState
+
+#: Pruned models after which it is looked whether a parameter tells of them.
+LOOKS = 100
 
 
 class Trials:
@@ -57,6 +60,7 @@ class Trials:
         self._count = 0
         self._turns: dict[str, int] = {}
         self.peers = defaultdict[str | None, Peers](Peers)  # by group
+        self._looks = 0  # for a parameter by which they should be in groups
         self._parts: dict[str, dict[Hashable, Trial]] = {}  # of each candidate in groups
 
     def __len__(self) -> int:
@@ -504,6 +508,13 @@ class Trials:
         trial.group, trial.candidate = group, candidate
         self._parts.setdefault(candidate, {})[trial.key, trial.number] = trial
         self.peers[group]  # so that it is one of the groups
+
+    def lacks_groups(self) -> str:
+        """Return the parameter that alone tells which were pruned; empty if models have groups."""
+        self._looks += 1
+        if self._groups or self._looks > LOOKS:
+            return ""
+        return telling_parameter(self, lambda trial: trial.verdict == "pruned")
 
     def as_dicts(self, *, curves: bool = False) -> list[dict[str, Any]]:
         """Return one dict per trial, with losses as they were reported; see `row_of`."""

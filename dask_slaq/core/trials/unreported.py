@@ -1,8 +1,9 @@
-"""Tasks of a search that ended without a report."""
+"""Tasks of a search that ended without a report, and models with equal parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any
 
 
 class Unreported:
@@ -20,6 +21,7 @@ class Unreported:
         self._heard: set[str] = set()  # names of tasks that have reported, or were told of
         self._ended: dict[str, list[Hashable]] = {}  # tasks without a report, by name
         self._told: set[str] = set()
+        self._models: dict[int, tuple[Hashable, Hashable]] | None = {}  # by hash of parameters
 
     def heard(self, name: str) -> None:
         """Record that a task of this name has reported."""
@@ -52,3 +54,16 @@ class Unreported:
         is_new = oddity not in self._told
         self._told.add(oddity)
         return is_new
+
+    def is_twin(self, key: Hashable, number: Hashable, params: Mapping[str, Any]) -> bool:
+        """Return whether another model has these parameters, the first time that one has.
+
+        Fits of a cross-validation, whose numbers are texts, share theirs.
+        """
+        if self._models is None or isinstance(number, str):
+            return False
+        known = self._models.setdefault(hash(repr(sorted(params.items()))), (key, number))
+        if known == (key, number):
+            return False
+        self._models = None
+        return True

@@ -40,8 +40,8 @@ def check_trial(message: Mapping[str, Any]) -> TrialMessage:
         does = ", ".join(TrialEvent)
         raise InvalidSetting(f"a trial does one of {does}, not {shown(found['what'])}")
     found["what"] = TrialEvent(found["what"])
-    found["took"] = found["took"] or 0.0
-    for name in ("computed", "waited", "at", "took"):
+    found["took"], found["life"] = found["took"] or 0.0, found["life"] or 0.0
+    for name in ("computed", "waited", "at", "took", "life"):
         seconds = found[name]
         if not (is_number(seconds) and 0 <= seconds < math.inf):
             raise InvalidSetting(f"{name} must be a number of seconds, not {shown(seconds)}")
@@ -55,7 +55,7 @@ def check_trial(message: Mapping[str, Any]) -> TrialMessage:
     found["params"] = read_params(found["params"])
     found["group"] = None if found["group"] is None else _read_group(found["group"])
     found["metric"] = printable(found["metric"] or "")[:LONGEST_METRIC]
-    found["anew"] = found["anew"] is True
+    found["drawn"], found["anew"] = found["drawn"] is True, found["anew"] is True
     found["others"] = [as_metrics(others) if others else {} for others in _listed(found, "others")]
     return TrialMessage(**found)
 

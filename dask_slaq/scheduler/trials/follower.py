@@ -53,6 +53,8 @@ class TrialMessage:
     took: float  # seconds of its last move
     params: Mapping[str, Any] | None  # of its model, which come once
     others: Sequence[Mapping[str, float]]  # metrics with each loss
+    drawn: bool  # whether the task made the parameters itself
+    life: float  # seconds for which its worker lives
     anew: bool  # whether its model begins again with these
     curve: int  # how often it has
     group: tuple[str, str] | None  # in which it is compared, and its candidate; they come once
@@ -107,6 +109,8 @@ class Follower:
         if ts.run_id != message.run_id:
             return  # it was cancelled, and is wanted again: this is of the run before
         self._agents.hear(worker)
+        if message.life:
+            self._quotas.lives[worker] = message.life
         if (search := self._search_of(message.key)) is None:
             self._report_of_interrupted(ts, worker, message)
             return
@@ -171,6 +175,9 @@ class Follower:
         if by is not None and message.group is None:
             names = ", ".join(map(shown, message.params))
             self._warn_once(search, "group", tasks=f"{shown(by)}; they have {names}")
+        if message.drawn and search.unreported.is_twin(trial.key, message.number, message.params):
+            params = ", ".join(f"{name}={shown(value)}" for name, value in message.params.items())
+            self._warn(search.pool, "equal", tasks=params[:300])
 
     def _learn_metric(self, search: RunningSearch, trial: Trial, message: TrialMessage) -> None:
         """Learn the name of the loss, and warn if models have several."""
@@ -238,6 +245,8 @@ class Follower:
         ws: Any = ts.processing_on
         if what in (TrialEvent.PRUNED, TrialEvent.STOPPED):
             trial.verdict = what.value
+            if what is TrialEvent.PRUNED and (name := search.trials.lacks_groups()):
+                self._warn_once(search, "groups", tasks=name)
             ts.retries = 0  # a verdict is final
         if what in STOPS:
             trial.become(STOPS[what])
@@ -254,7 +263,7 @@ class Follower:
     def warn_of_unowned(self, message: Mapping[str, Any], worker: str) -> None:
         """Tell the client of a job that its task there reports as if it were one of a search.
 
-        In a search, such a report lacks the loss.
+        In a search, such a report lacks the loss, or its model changes an argument of others.
         """
         key: Any = message.get("key")
         ts = pool = None
@@ -262,7 +271,9 @@ class Follower:
             ts, pool = self._scheduler.tasks.get(key), self._tracker.pool_of.get(key)
         there = ts is not None and ts.processing_on and ts.processing_on.address == worker
         search = self._running.get(pool.name) if there and pool is not None else None
-        if search is not None and isinstance(message.get("has"), list | tuple):
+        if search is not None and isinstance(message.get("changed"), str):
+            self._warn_once(search, "shared", tasks=printable(message["changed"])[:100])
+        elif search is not None and isinstance(message.get("has"), list | tuple):
             search.lacks = shown(message.get("metric"))
             names = message["has"][: MOST_METRICS - len(search.has)]
             search.has |= dict.fromkeys(map(printable, names))

@@ -11,6 +11,7 @@ from time import monotonic
 from distributed.core import Status
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials import (
     MANY,
     MOVING_PART,
@@ -22,6 +23,14 @@ from dask_slaq.core.trials import (
 )
 from dask_slaq.scheduler.pools import Pool, TaskTracker, blocked, load
 from dask_slaq.scheduler.trials.running import RunningSearch
+
+#: Workers lost with models on them from which on it is known how long workers live.
+LOST_WORKERS = 2
+#: Part of the life of a worker, if it tells it and if it is known by those that were lost, which
+#: models that wait may have computed: without a state they begin anew if their worker leaves.
+AT_RISK_PART, AT_RISK_PART_THEN = 0.1, 0.015
+#: Most seconds that count between two choices: there is none while no search runs.
+PAUSE_SECONDS = 2.0
 
 
 class Quotas:
@@ -54,6 +63,9 @@ class Quotas:
         # Memory of each worker before models began, and the least that was seen beside models with
         # large states: its process takes that without them, with the libraries that they need.
         self._bare: dict[str, tuple[float, float]] = {}
+        # Seconds that workers live: those that tell so; and worker-seconds by workers lost so far.
+        self.lives: dict[str, float] = {}
+        self._seconds, self._lost = 0.0, 0
 
     # What is known of the memory of workers
 
@@ -94,8 +106,17 @@ class Quotas:
                 search.model.guess(memory - ws.memory.optimistic)
             first = False
 
-    def dies(self, worker: str) -> None:
-        """Note that a worker died: of its memory, if models took more than the target."""
+    def leaves(self, worker: str, *, dies: bool) -> None:
+        """Note that a worker leaves, or died: of its memory, if models took more than the target.
+
+        Models without states that are there are lost.
+        """
+        trials = (t for search in self._running.values() for t in search.trials.alive.values())
+        self._lost += any(
+            t.worker == worker and not (t.state.migrates or t.checkpoint.reports) for t in trials
+        )
+        if not dies:
+            return
         memory, _, limit = self._memory.get(worker, (0.0, 0.0, 0))
         if limit and memory > TARGET_PART * limit:
             self._dead.add(worker)
@@ -106,6 +127,7 @@ class Quotas:
         Returns whether it was.
         """
         self._bare.pop(worker, None)
+        self.lives.pop(worker, None)
         *_, limit = self._memory.get(worker, (0,))
         if worker not in self._dead:
             return False
@@ -164,6 +186,21 @@ class Quotas:
                 left -= running * (other.model.bytes(other.steps) or 0.0)
         return left < 0, admitted(search.model, search.steps, unseen, left)
 
+    def _life_left(self, search: RunningSearch, ws: WorkerState, waits: int, risk: float) -> int:
+        """Return how many more models may wait on a worker that may live shortly.
+
+        There `waits` models do that have computed for `risk` seconds.
+        """
+        life, part = self.lives.get(ws.address), AT_RISK_PART
+        if life is None and self._lost >= LOST_WORKERS:
+            life, part = self._seconds / self._lost, AT_RISK_PART_THEN
+        one = search.trials.seconds_of_one() if life else 0.0
+        if not (life and one):
+            return MANY
+        life *= ws.nthreads
+        left = (part * life - risk) / (FEWEST_REPORTS * one / search.steps)
+        return int(min(left, life / one - waits, MANY))
+
     # A choice
 
     def divide(
@@ -177,6 +214,7 @@ class Quotas:
         quotas_of: dict[str, dict[str, WorkerQuota]] = {}
         self._planned.clear()
         self._models = {name: _Models(search) for name, search in self._running.items()}
+        self._seconds += len(self._scheduler.workers) * min(seconds, PAUSE_SECONDS)
         for name, search in self._running.items():
             quotas = self._of(search, bool(set(wanting) - {name}), draining, seconds)
             quotas_of[name] = quotas
@@ -223,6 +261,9 @@ class Quotas:
             quota.begun = min(quota.begun, max(running - len(late), 0))
         quota.takes_new = search.takes_new(ws)
         quota.crowded, quota.admits = self._memory_quota(search, ws)
+        if not models.may_move:
+            left = self._life_left(search, ws, waits, models.risks[address])
+            quota.crowded, quota.admits = quota.crowded or left < 0, min(quota.admits, max(left, 0))
         quota.closing = models.may_move and (ws.status != Status.running or is_draining)
         is_full = quota.admits < self._least_room * ws.nthreads
         quota.leaves = quota.closing or (is_full and models.are_cheap and self._fits(search, ws))
@@ -370,9 +411,11 @@ class _Models:
             elif ts.processing_on is not None:
                 self.begun[ts.processing_on.address].append(ts)
         self.places = {*self.trains, *self.waits, *self.begun, *self.guests, *self.blocked}
-        self.growth = defaultdict[str, float](float)  # bytes by which models still grow there
+        # Seconds that are lost with a worker, and bytes by which models still grow there.
+        self.risks, self.growth = defaultdict[str, float](float), defaultdict[str, float](float)
         steps, per_step = search.steps, search.model.per_step
         for t in alive:
+            self.risks[t.worker] += t.times.computed * t.state.stays
             self.growth[t.worker] += per_step * max(steps - t.reports, 1)
         # Whether they may leave their worker, and mostly soon go on elsewhere.
         self.may_move = trials.move

@@ -316,8 +316,8 @@ class Searches:
         what = event.get("action") if isinstance(event, dict) else None
         if what == LEAVES:
             self.kept.client_leaves(event["client"])
-        elif what == DIES and not event.get("expected"):
-            self.quotas.dies(event["worker"])
+        elif what == DIES:
+            self.quotas.leaves(event["worker"], dies=not event.get("expected"))
 
     def _end_if_over(self, search: RunningSearch) -> None:
         name = search.pool.name

@@ -334,6 +334,48 @@ def test_what_is_saved_can_be_restored(part) -> None:
     assert as_carried(part) is part
 
 
+class Estimator:
+    """Model that several tasks reset and train, though it is one object on a worker."""
+
+    def reset(self) -> None:
+        self.loss = 1.0
+
+    def step(self) -> float:
+        self.loss *= 0.9
+        return self.loss
+
+
+def trains(estimator: Estimator, seed: int) -> None:
+    estimator.reset()
+    for _ in reports(seed):
+        estimator.step()
+
+
+def looks(estimator: Estimator, seed: int) -> None:
+    for _ in reports(seed):
+        vars(estimator)
+
+
+def sets_first(estimator: Estimator, seed: int) -> None:
+    estimator.loss = seed
+    for _ in reports(seed):
+        pass
+
+
+@pytest.mark.parametrize("train", [trains, sets_first, looks])
+def test_a_shared_argument_that_models_change_is_told(train: object, caplog) -> None:
+    @with_plugin([1])
+    async def check(c, s, plugin, a):
+        estimator = await c.scatter(Estimator())
+        async with slaq.search("grid", client=c, steps=STEPS):
+            await c.gather([c.submit(train, estimator, seed, pure=False) for seed in range(4)])
+
+    with caplog.at_level(logging.WARNING):
+        check()
+    told = [r.message for r in caplog.records if "is one object for all models" in r.message]
+    assert len(told) == (train is not looks)
+
+
 def draws(seed: int, steps: int) -> list[float]:
     np.random.seed(seed)
     drawn: list[float] = []

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import time
 
 import dask
 import pytest
-from distributed import Event, Nanny, secede
+from distributed import Event, Nanny, Status, Worker, as_completed, get_worker, secede
 from distributed.scheduler import KilledWorker
 from driving import HELD, in_job, inside, jobs, tasks_of, until, wait_for, with_plugin
 from moving import descend, killing
@@ -175,3 +176,48 @@ async def test_a_model_that_failed_and_is_retried_has_one_row(c, s, plugin, a, w
         assert await c.gather(futures) == [0, 1]
         assert [row["state"] for row in await search.trials()] == [state] * 2
         assert (await search.results()).state.tolist() == [state] * 2
+
+
+#: Steps that the models of `count` have made until they ended once, and these.
+made: list[int] = []
+ended: set[int] = set()
+
+
+def count(number: int) -> int:
+    for k in range(12):
+        time.sleep(0.01)
+        if number not in ended:  # whose result was lost
+            made.append(number)
+        slaq.report(number * 37 % 80 / 80 + 1 / (k + 1))
+    if get_worker().status == Status.running:
+        ended.add(number)
+    return number
+
+
+@pytest.mark.parametrize("told", [pytest.param(True, marks=pytest.mark.slow), False])
+@with_plugin([], config=no_failures(30))
+async def test_models_wait_no_longer_than_workers_live(c, s, plugin, told):
+    """Of 40 models of 12 steps few are lost with two workers, once it is known how long they live.
+
+    These live for 240 steps. What was made before two were lost does not count.
+    """
+    made.clear(), ended.clear()
+    over, known = asyncio.Event(), [0, 0]
+
+    async def live(lives: int) -> None:
+        worker = await Worker(s.address, nthreads=1, dashboard_address=":0")
+        worker.lifetime = 1.2 if told else None
+        await until(lambda: len(made) >= 240 * lives or over.is_set())
+        await worker.close(executor_wait=False, nanny=False)
+        if not (told or known[0]):
+            known[:] = len(made), len(ended)
+        if not over.is_set():
+            await live(lives + 1)
+
+    async with slaq.search("grid", client=c, steps=12):
+        lives = [asyncio.ensure_future(live(1)) for _ in range(2)]
+        async for future in as_completed(c.map(count, range(40), pure=False)):
+            await future.result()
+    over.set()
+    await asyncio.gather(*lives)
+    assert len(made) - known[0] <= 1.3 * 12 * (40 - known[1])
