@@ -1,4 +1,4 @@
-"""Tables of running jobs and of owners, for ``dask slaq jobs``, ``owners`` and ``top``."""
+"""Tables of running jobs and of owners, for ``dask slaq jobs`` and ``owners``."""
 
 from __future__ import annotations
 

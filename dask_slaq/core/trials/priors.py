@@ -1,4 +1,4 @@
-"""Scores of models with too few reports for a forecast: ranks among all at the same report."""
+"""Priors: how far ranks of models tell final losses, as of their first reports or a past search."""
 
 from __future__ import annotations
 
@@ -11,20 +11,40 @@ from numpy.typing import ArrayLike
 from dask_slaq.core.jobs.arrays import FloatArray
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 
-#: Slope of a score by rank: 1 takes the rank as it is, 0 ignores it.
-PULL = 0.5
-#: Rank correlation that is assumed at first, as if so many models had shown it.
-TRUST, SHOWN = 0.5, 16
-#: Fewest models with forecasts that are compared with their first ranks.
-FEWEST = 3
+
+class Prior:
+    """Ranks of models, and how far they tell final losses.
+
+    That is `assumed` at first, as a rank correlation that as many as `weight` models have shown;
+    then those count that are there, `fewest` at least. Where ranks tell all, they show `perfect`.
+    """
+
+    def __init__(
+        self, assumed: float, *, fewest: int, weight: int = 16, perfect: float = 1.0
+    ) -> None:
+        self._assumed, self._fewest = assumed, fewest
+        self._weight, self._perfect = weight, perfect
+
+    def trust(self, *shown: Sequence[tuple[float, float]]) -> float:
+        """Return the part of the variance of final ranks that these explain; inverse is 0.
+
+        Each of `shown` has ranks of models with their losses. What agrees best counts.
+        """
+        found = []
+        for some in shown:
+            if (count := len(some)) >= self._fewest:
+                agree = count * rank_correlation(*np.array(some, float).T) / self._perfect
+                found.append((agree + self._weight * self._assumed) / (count + self._weight))
+        return float(np.clip(max(found, default=self._assumed), 0.0, 1.0)) ** 2
 
 
-class Early:
+class Early(Prior):
     """Losses of all models of a search at each of their first reports.
 
     Young models have ranks among these, from 0 for the best to 1. On the scale of the predicted
     final losses of others, they are there after the best quarter if early ranks have told final
-    ones so far; else they come before all others, which explores them.
+    ones so far; else they come before all others, which explores them. The `slope` of a score is by
+    rank: 1 takes that as it is.
 
     >>> early = Early()
     >>> for loss in (3.0, 1.0, 2.0):
@@ -34,7 +54,9 @@ class Early:
     [0.5, 1.0]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slope: float = 0.5) -> None:
+        super().__init__(0.5, fewest=3)
+        self._slope = slope
         self._losses: list[list[float]] = [[] for _ in range(FEWEST_REPORTS - 1)]
 
     def add(self, report: int, loss: float) -> None:
@@ -46,13 +68,6 @@ class Early:
         known = self._losses[report - 1]
         return (bisect_left(known, loss) + bisect_right(known, loss)) / max(2 * len(known), 1)
 
-    def trust(self, firsts: Sequence[float], finals: Sequence[float]) -> float:
-        """Return the part of the variance of final ranks that first ones explain, inverse is 0."""
-        if len(finals) < FEWEST or not (np.ptp(firsts) and np.ptp(finals)):
-            return TRUST**2
-        shown = rank_correlation(firsts, finals)
-        return max((len(finals) * shown + SHOWN * TRUST) / (len(finals) + SHOWN), 0.0) ** 2
-
     def scores(
         self, young: Sequence[tuple[int, float]], firsts: Sequence[float], finals: Sequence[float]
     ) -> list[float]:
@@ -63,8 +78,10 @@ class Early:
         ranks = [self._rank(*one) for one in young]
         if not finals:
             return ranks
-        pulled = 0.5 + PULL * (np.array(ranks) - 0.5)
-        scores: list[float] = np.quantile(finals, self.trust(firsts, finals) * pulled).tolist()
+        tells = np.ptp(firsts) and np.ptp(finals)
+        trust = self.trust(list(zip(firsts, finals, strict=True)) if tells else [])
+        pulled = 0.5 + self._slope * (np.array(ranks) - 0.5)
+        scores: list[float] = np.quantile(finals, trust * pulled).tolist()
         return scores
 
 
