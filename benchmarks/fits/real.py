@@ -39,8 +39,8 @@ from benchmarks.common.metrics import JobTrace, Run, summarize
 from benchmarks.live_jobs import real_fits
 from benchmarks.live_jobs.real_time import run_threads
 from benchmarks.paper.quality import GROUPS, by_group
-from dask_slaq.demo.fits import Spans, compile_kmeans, estimators, make_data
-from dask_slaq.demo.local import LOADED, cpu_seconds
+from dask_slaq.lab.demo.fits import Spans, compile_kmeans, estimators, make_data
+from dask_slaq.lab.demo.local import LOADED, cpu_seconds
 
 __all__ = ["POLICIES", "Measured", "Setting", "Stretched", "compare", "ends", "make_list",
            "measure", "show"]  # fmt: skip
