@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 from distributed import Client, wait
-from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.metrics import time
 
 import dask_slaq as slaq
@@ -135,26 +133,6 @@ def gradient_seconds() -> float:
     return float(np.median(times))
 
 
-class Spans(SchedulerPlugin):
-    """Plugin that notes when tasks computed, by the fit that they are annotated with."""
-
-    name = "demo-spans"
-    # Of the class, since a client sends a copy of a plugin to the scheduler, in this process.
-    of: ClassVar[dict[str, list[tuple[str, float, float]]]] = defaultdict(list)
-
-    async def start(self, scheduler: Any) -> None:
-        """Keep the scheduler."""
-        self._scheduler = scheduler
-
-    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        """Note when a task computed."""
-        ran = [each for each in kwargs.get("startstops") or () if each["action"] == "compute"]
-        fit = (self._scheduler.tasks[key].annotations or {}).get("slaq_demo") if ran else None
-        if fit:
-            # A key that is computed again on the same worker brings its earlier runs along.
-            self.of[fit].append((kwargs["worker"], ran[-1]["start"], ran[-1]["stop"]))
-
-
 def fits(client: Client, options: Options) -> local.Result:
     """Fit the same estimators on the cluster of `client` by plain Dask, and twice as jobs."""
     from sklearn.base import clone
@@ -173,8 +151,7 @@ def fits(client: Client, options: Options) -> local.Result:
     wait(list(data.values()))
     gaps = SPACING * options.seconds * rng.exponential(size=len(names))
     arrivals = dict(zip(names, np.cumsum(gaps) - gaps[0], strict=True))
-    plain, runs, machine = "none", [], local.Machine()
-    client.register_plugin(Spans())
+    plain, runs = "none", []
     ours = slaq.SlaqPlugin().settings.policy
     both = (plain, "plain Dask"), (ours, "each fit a job")
     for way in local.announced((*both, *reversed(both))):  # so drift of the machine cancels
@@ -186,13 +163,11 @@ def fits(client: Client, options: Options) -> local.Result:
             name, model = models[training.name]
             _fit(client, training, data[name], clone(model), way != plain)
 
-        runs.append(many_tasks.train_all(way, arrivals, fit, comparable=False))
-        machine.look()
-        for training in runs[-1].trainings:
-            training.spans = Spans.of.pop(training.name, [])
+        runs.append(many_tasks.train_all(way, arrivals, fit))
         if way != plain:
             client.unregister_scheduler_plugin(plugin.name)
-    figures = many_tasks.figures_of(runs, options.seed)
+    lowest = many_tasks.lowest_losses(runs)
+    figures = local.figures_of(runs, lambda run: many_tasks.measure(run, lowest, options.seed))
     for name in names:
         _normalize([t for run in runs for t in run.trainings if t.name == name and t.curve])
     about = (
@@ -200,7 +175,7 @@ def fits(client: Client, options: Options) -> local.Result:
         f"worker processes: on plain Dask, twice each in a block of its own, and on plain Dask "
         f"again (seed {options.seed}). Losses are drawn as the part of their fall that is left."
     )
-    said = machine.judge(many_tasks.verdict(figures), figures, "t90_mean_s")
+    said = local.judge(many_tasks.verdict(figures), figures, "t90_mean_s")
     return local.Result(about, runs, {"policies": figures}, many_tasks.SHOWN, said)
 
 
@@ -223,7 +198,7 @@ def _fit(
     block: Any = nullcontext()
     if is_job:  # which a fit that reports by itself tells how many reports are to come
         block = slaq.job(training.name, max_iter=model.max_iter + 1, client=client)
-    with client.as_current(), dask.annotate(slaq_demo=training.name), block as job:
+    with client.as_current(), block as job:
 
         def publish(loss: float) -> None:
             training.curve.append((time(), loss))

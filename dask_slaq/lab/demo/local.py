@@ -1,4 +1,4 @@
-"""Main program of the demo: its cluster on this machine, and what it prints and writes."""
+"""What the demos share: their cluster on this machine, what they record, and what is compared."""
 
 from __future__ import annotations
 
@@ -9,30 +9,18 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import sleep
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
-from distributed import Client, LocalCluster, wait
-from distributed import TimeoutError as TooLate
+from distributed import Client, LocalCluster
 from distributed.metrics import time
-
-#: Ratio from which on nothing counts as gained.
-GAINED = 0.95
-#: Cores that other programs may use, seconds to look at them before, and the part by which runs of
-#: a way may differ whatever is gained.
-LOADED, IDLE, ALIKE = 0.25, 1.0, 0.1
-#: Seconds between two looks at a run, and between plain lines about it; most rows of its table.
-LOOK, PERIOD, ROWS = 0.5, 5.0, 14
-_STYLES = {"training": "", "waiting": "yellow", "done": "green", "failed": "red", "to come": "dim"}
 
 #: Names of ways that are not shown as they are.
 NAMES = {"none": "plain Dask"}
-#: What the scheduler warns of whenever a demo has done with a plugin.
-EXPECTED = "the plugin was unregistered"
+STATES = ("training", "waiting", "done", "failed", "to come")
 
 Figures = dict[str, dict[str, Any]]
 
@@ -90,7 +78,6 @@ class DemoRun:
     way: str
     trainings: list[DemoTraining]
     start: float = field(default_factory=time)
-    comparable: bool = True  # whether losses of several trainings are
 
     @property
     def seconds(self) -> float:
@@ -99,61 +86,14 @@ class DemoRun:
 
 
 class Result(NamedTuple):
-    """What a demo is `about`, its runs, figures, those `shown`, and whether models are `ranked`."""
+    """What a demo is `about`, its runs, and its figures as JSON, first those of each way."""
 
     about: str
     runs: list[DemoRun]
-    #: As JSON; first those of each way.
     figures: dict[str, Any]
-    shown: dict[str, str]
+    shown: dict[str, str]  # figures of a way, with what to call them
     verdict: str
-    ranked: bool = False
-
-
-class Machine:
-    """What other programs use of this machine while a demo runs, which makes it incomparable."""
-
-    def __init__(self) -> None:
-        self._last, self.load = cpu_seconds(), 0.0  # the most cores between two looks
-        sleep(IDLE)
-        self.look()
-
-    def look(self) -> None:
-        """Look again, as after a run."""
-        (then, _, before), self._last = self._last, cpu_seconds()
-        now, _, others = self._last
-        self.load = max(self.load, (others - before) / (now - then))
-
-    def judge(self, verdict: str, figures: Figures, key: str) -> str:
-        """Return the `verdict`, or that the runs of each way in `figures` are not comparable."""
-        if self.load > LOADED or disagree(figures, key):
-            verdict = "Not comparable, as the machine was busy, or the runs disagree: run it again "
-            verdict += "when the machine is idle."
-        return f"{verdict} Other programs used {self.load:.1f} cores at most."
-
-
-def cpu_seconds() -> tuple[float, float, float]:
-    """Return the time, and the CPU seconds that this program and others have used."""
-    mine, cpu = psutil.Process(), psutil.cpu_times()
-    own = [each.cpu_times() for each in (mine, *mine.children(recursive=True))]
-    ours = sum(each.user + each.system for each in own)
-    return time(), ours, cpu.user + cpu.system + getattr(cpu, "nice", 0.0) - ours
-
-
-def disagree(figures: Figures, key: str) -> bool:
-    """Whether the times under a `key` of runs of a way differ more than the ways and `ALIKE`."""
-    ways = [[run[key] or np.nan for run in way["runs"]] for way in figures.values()]
-    means, spread = np.mean(ways, axis=1), np.ptp(ways, axis=1)
-    return not (spread <= np.maximum(ALIKE * means, np.ptp(means))).all()
-
-
-def mean_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the means of times in seconds, None if one is, and the rest of the first row."""
-    found = dict(rows[0])
-    for key in (key for key in found if key.endswith("_s")):
-        times = [row[key] for row in rows]
-        found[key] = None if None in times else float(np.mean(times))
-    return found
+    ranked: bool = False  # whether the losses of several models say which is best
 
 
 @contextmanager
@@ -162,7 +102,9 @@ def cluster() -> Iterator[Client]:
     print("Starting two workers ...", flush=True)
     # The scheduler shares this process with the drivers: it must not wait 5 ms for the GIL.
     sys.setswitchinterval(0.0005)
-    with warnings.catch_warnings(), _silent("dask_slaq.scheduler.plugin", EXPECTED):
+    # The scheduler warns whenever a way has done with its plugin.
+    logging.getLogger("dask_slaq").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with (
             LocalCluster(
@@ -178,21 +120,6 @@ def cluster() -> Iterator[Client]:
             yield client
 
 
-@contextmanager
-def _silent(name: str, text: str) -> Iterator[None]:
-    """Keep records that contain a `text` out of the log with a `name`."""
-
-    def tells(record: logging.LogRecord) -> bool:
-        return text not in record.getMessage()
-
-    log = logging.getLogger(name)
-    log.addFilter(tells)
-    try:
-        yield
-    finally:
-        log.removeFilter(tells)
-
-
 def make_room() -> None:
     """Let the scheduler go first, and keep a worker's process from writing to the terminal."""
     if hasattr(os, "nice"):
@@ -204,20 +131,9 @@ def make_room() -> None:
 
 
 def on_each_worker(client: Client, function: Callable[..., Any], *args: Any) -> list[Any]:
-    """Call `function` with `args` in a task on every worker of `client`, at the same time.
-
-    While that lasts, a line is printed now and then.
-    """
+    """Call `function` with `args` in a task on every worker of `client`, at the same time."""
     workers = client.scheduler_info(n_workers=-1)["workers"]
-    tasks = [client.submit(function, *args, workers=[w], pure=False) for w in workers]
-    began = time()
-    while True:
-        try:
-            wait(tasks, timeout=PERIOD)
-        except TooLate:
-            print(f"... {time() - began:.0f} s so far: this machine is slow or busy", flush=True)
-        else:
-            return client.gather(tasks)
+    return client.gather([client.submit(function, *args, workers=[w], pure=False) for w in workers])
 
 
 def announced(runs: Sequence[tuple[str, str]]) -> Iterator[str]:
@@ -227,45 +143,53 @@ def announced(runs: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield way
 
 
-def watch(run: DemoRun, waiting: Callable[[], Collection[str]] = tuple) -> None:
-    """Show a `run` until it ends, and who is `waiting`: by rich in a terminal, else in lines."""
-    due, live, going = time(), None, True
-    with ExitStack() as stack:
-        if sys.stdout.isatty():
-            try:
-                from rich.live import Live
-            except ImportError:
-                print("For a live table install rich: pip install 'dask-slaq[demo]'")
-            else:
-                live = stack.enter_context(Live(refresh_per_second=4))
-        while going:
-            sleep(LOOK)
-            held = waiting()
-            rows = [(t.state(held), t) for t in run.trainings]
-            states = [state for state, _ in rows]
-            going = not {"done", "failed"}.issuperset(states)
-            count = ", ".join(f"{states.count(s)} {s}" for s in _STYLES if s in states)
-            done = (t.loss for state, t in rows if state == "done" and run.comparable)
-            best = min(done, default=math.inf)
-            title = f"{NAMES.get(run.way, run.way):>10} {time() - run.start:5.1f} s  {count}"
-            title += f"; lowest loss done: {best:.3f}" if best < math.inf else ""
-            if live:
-                live.update(_table(title, rows))
-            elif time() >= due or not going:
-                due += PERIOD
-                print(title, flush=True)
+def watch(
+    run: DemoRun,
+    waiting: Callable[[], Collection[str]] = tuple,
+    look: float = 0.5,
+    period: float = 5.0,
+) -> None:
+    """Look at a `run` every so many seconds until it ends, and print a line each `period`."""
+    due, going = time(), True
+    while going:
+        sleep(look)
+        held = waiting()
+        states = [training.state(held) for training in run.trainings]
+        going = not {"done", "failed"}.issuperset(states)
+        if time() >= due or not going:
+            due += period
+            count = ", ".join(f"{states.count(s)} {s}" for s in STATES if s in states)
+            way = NAMES.get(run.way, run.way)
+            print(f"{way:>10} {time() - run.start:5.1f} s  {count}", flush=True)
 
 
-def _table(title: str, rows: list[tuple[str, DemoTraining]]) -> Any:
-    from rich.console import Group
-    from rich.table import Table
+def figures_of(runs: Sequence[DemoRun], measure: Callable[[DemoRun], dict[str, Any]]) -> Figures:
+    """Return the figures of each way: means of its runs, and those of each as ``runs``."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        found.setdefault(run.way, []).append(measure(run))
+    return {way: {**mean_of(each), "runs": each} for way, each in found.items()}
 
-    table = Table("", "step", "loss", "state")
-    begun = sorted((row for row in rows if row[1].curve), key=lambda row: row[1].loss)
-    for state, training in begun[:ROWS]:
-        cells = training.name, str(len(training.curve)), f"{training.loss:.3f}", state
-        table.add_row(*cells, style=_STYLES[state])
-    return Group(title, table)
+
+def mean_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the means of times in seconds, None if one is, and the rest of the first row."""
+    found = dict(rows[0])
+    for key in (key for key in found if key.endswith("_s")):
+        times = [row[key] for row in rows]
+        found[key] = None if None in times else float(np.mean(times))
+    return found
+
+
+def judge(verdict: str, figures: Figures, key: str, alike: float = 0.1) -> str:
+    """Return the `verdict`, unless the runs of a way disagree in their times under a `key`.
+
+    They may differ by as much as the ways do, and by the part `alike`.
+    """
+    times = [[run[key] or np.nan for run in way["runs"]] for way in figures.values()]
+    means, spread = np.mean(times, axis=1), np.ptp(times, axis=1)
+    if (spread <= np.maximum(alike * means, np.ptp(means))).all():
+        return verdict
+    return "Not comparable, as the runs disagree: run it again when the machine is idle."
 
 
 def ratio(figures: Figures, key: str) -> float | None:

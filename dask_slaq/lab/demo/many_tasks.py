@@ -79,7 +79,8 @@ def jobs(client: Client, options: Options) -> local.Result:
         before = _bytes_moved(client)
         runs.append(train_all(policy, arrivals, fit))
         moved.append(_bytes_moved(client) - before)
-    figures = figures_of(runs, options.seed)
+    lowest = lowest_losses(runs)
+    figures = local.figures_of(runs, lambda run: measure(run, lowest, options.seed))
     for found, more in zip(figures.values(), moved, strict=True):
         found["bytes_moved"] = more
     about = (
@@ -109,16 +110,13 @@ def train(client: Client, training: DemoTraining, rate: float, steps: int, copie
 
 
 def train_all(
-    way: str,
-    arrivals: Mapping[str, float],
-    train: Callable[[DemoTraining], None],
-    comparable: bool = True,
+    way: str, arrivals: Mapping[str, float], train: Callable[[DemoTraining], None]
 ) -> DemoRun:
     """Train what arrives, each in a thread of its own, and watch until all have ended.
 
     `arrivals` are in seconds from the start, by name.
     """
-    run = DemoRun(way, [DemoTraining(name) for name in arrivals], comparable=comparable)
+    run = DemoRun(way, [DemoTraining(name) for name in arrivals])
 
     def drive(training: DemoTraining) -> None:
         sleep(max(0.0, run.start + arrivals[training.name] - time()))
@@ -139,26 +137,7 @@ def _bytes_moved(client: Client) -> int:
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
-def figures_of(runs: Sequence[DemoRun], seed: int) -> Figures:
-    """Return the figures of each way; of several runs their means, and those of each as `runs`."""
-    lowest: dict[str, float] = {}
-    for training in (training for run in runs for training in run.trainings):
-        lowest[training.name] = min([lowest.get(training.name, np.inf), *training.losses])
-    found: dict[str, list[dict[str, Any]]] = {}
-    for run in runs:
-        found.setdefault(run.way, []).append(measure(run, lowest, seed))
-    return {way: _mean(each) for way, each in found.items()}
-
-
-def _mean(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    if len(runs) == 1:
-        return runs[0]
-    jobs = [local.mean_of(same) for same in zip(*(run["jobs"] for run in runs), strict=True)]
-    figures = [{key: run[key] for key in SHOWN} for run in runs]
-    return {**local.mean_of(figures), "jobs": jobs, "runs": figures}
-
-
-def measure(run: DemoRun, lowest: dict[str, float], seed: int) -> dict[str, Any]:
+def measure(run: DemoRun, lowest: Mapping[str, float], seed: int) -> dict[str, Any]:
     """Return the figures of a `run` with a `seed`; `lowest` has the lowest loss of each job."""
     found: list[dict[str, Any]] = []
     for t in run.trainings:
@@ -173,14 +152,21 @@ def measure(run: DemoRun, lowest: dict[str, float], seed: int) -> dict[str, Any]
     return {**means, "makespan_s": run.seconds, "jobs": found}
 
 
-def verdict(figures: Figures) -> str:
-    """Return what was gained; if nothing was, what may be the reason."""
+def lowest_losses(runs: Sequence[DemoRun]) -> dict[str, float]:
+    """Return the lowest loss of each job in any of the `runs`."""
+    found: dict[str, float] = {}
+    for training in (training for run in runs for training in run.trainings):
+        found[training.name] = min([found.get(training.name, np.inf), *training.losses])
+    return found
+
+
+def verdict(figures: Figures, gained: float = 0.95) -> str:
+    """Return what was gained; if jobs took more than the part `gained`, what may be the reason."""
     share = local.ratio(figures, "t90_mean_s")
     if share is None:
         return "There is nothing to compare with."
-    if share <= local.GAINED:
-        return f"Jobs were at 90 % after {share:.2f} of the time."
-    return (
-        f"Nothing was gained: jobs were at 90 % after {share:.2f} of the time. It takes more jobs "
-        "at once, or jobs that wait for workers more than for their drivers."
-    )
+    text = f"Jobs were at 90 % after {share:.2f} of the time."
+    if share > gained:
+        text = f"Nothing was gained. {text} It takes more jobs at once, or jobs that wait for "
+        text += "workers more than for their drivers."
+    return text

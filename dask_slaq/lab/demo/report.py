@@ -1,103 +1,28 @@
-"""Report of a demo as one HTML file with inline charts, which needs no network."""
+"""Report of a demo as one HTML file with Bokeh's charts, which needs no network."""
 
 from __future__ import annotations
 
 import json
-import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
 
 from dask_slaq.lab.demo.local import NAMES, DemoRun, Options, Result, cluster, compare
 
-_WAYS = ("#999999", "#d55e00")
-#: Of the five best models; the others fade from the first to the second of _OTHERS.
-_BEST = ("#3b0f6f", "#2c6fbb", "#149c8f", "#58b947", "#a3a300")
-_OTHERS = np.array([[242, 190, 120], [240, 228, 224]])
-_JOBS = (
+#: Colors of the ways; of the five best models, and of all others; and of jobs.
+WAYS = ("#999999", "#d55e00")
+BEST, OTHER = ("#3b0f6f", "#2c6fbb", "#149c8f", "#58b947", "#a3a300"), "#f0c9a0"
+JOBS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00",
     "#7a5195", "#8c8c00", "#555555", "#b07d62", "#2f4b7c", "#ef5675",
 )  # fmt: skip
-_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1180px; margin: 1.5em auto; }
-h1, h2, h3, p { margin: 0.3em 0; }
-h1 { font-size: 1.5em; } h2 { font-size: 1.15em; } h3 { font-size: 1em; }
-table { border-collapse: collapse; margin: 0.8em 0; }
-td, th { padding: 0.25em 1.2em 0.25em 0; text-align: right; border-bottom: 1px solid #ddd; }
-td:first-child, th:first-child { text-align: left; }
-.row { display: flex; flex-wrap: wrap; gap: 1em; }
-.row > div { flex: 1 1 440px; min-width: 0; }
-svg text { font: 12px system-ui, sans-serif; fill: #444; }
-svg path { stroke: #e4e4e4; }
-svg polyline { fill: none; stroke-linejoin: round; }
-.legend span { margin-right: 1.2em; white-space: nowrap; }
-.legend i { display: inline-block; width: 0.8em; height: 0.8em; margin-right: 0.35em; }
-"""
-#: Edges of the plot in a picture 560 wide.
-_LEFT, _RIGHT, _TOP = 62, 548, 12
-
-
-class Chart:
-    """SVG chart over time up to `stop`: of losses in a range, on a log scale, or named `rows`."""
-
-    def __init__(
-        self, stop: float, losses: tuple[float, float] = (1, 10), rows: Sequence[str] = ()
-    ) -> None:
-        self.stop, self.losses, self.rows = stop, losses, rows
-        self.bottom = _TOP + (max(90, 16 * len(rows)) if rows else 214)
-        self._marks = [f'<text x="290" y="{self.bottom + 34}">time (s)</text>']
-        step = 10.0 ** math.floor(math.log10(stop / 5))
-        step *= next(m for m in (1, 2, 5, 10) if stop / (step * m) <= 8)
-        for value in np.arange(0, stop * 1.001, step):
-            x, _ = self.at(value, 1)
-            label = f'<text x="{x}" y="{self.bottom + 16}" text-anchor="middle">{value:g}</text>'
-            self._marks.append(f'<path d="M{x} {_TOP}V{self.bottom}"/>{label}')
-        ticks = [(row + 0.5, name) for row, name in enumerate(rows)]
-        if not rows:
-            marks = [m * 10.0**decade for decade in range(-6, 6) for m in (1, 2, 5)]
-            ticks = [(value, f"{value:g}") for value in marks if losses[0] <= value <= losses[1]]
-        for value, name in ticks:
-            y = self.at(0, value)[1]
-            line = "" if rows else f'<path d="M{_LEFT} {y}H{_RIGHT}"/>'
-            label = f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{escape(name)}</text>'
-            self._marks.append(line + label)
-
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        """Return the pixel coordinates of the point `x`, `y`."""
-        low, high = self.losses
-        up = math.log(min(max(y, low), high) / low) / math.log(high / low)
-        if self.rows:
-            up = 1 - y / len(self.rows)
-        across = _LEFT + (_RIGHT - _LEFT) * x / self.stop
-        return round(across, 1), round(self.bottom - (self.bottom - _TOP) * up, 1)
-
-    def line(
-        self, points: Iterable[tuple[float, float]], color: str, name: str, width: float
-    ) -> None:
-        """Draw a line through `points`, with `name` as tooltip."""
-        path = " ".join(f"{x},{y}" for x, y in (self.at(*point) for point in points))
-        self._marks.append(
-            f'<polyline points="{path}" stroke="{color}" stroke-width="{width}">'
-            f"<title>{escape(name)}</title></polyline>"
-        )
-
-    def box(self, start: float, stop: float, row: int, color: str, name: str) -> None:
-        """Fill a `row` from `start` to `stop`, with `name` as tooltip."""
-        (left, top), (right, bottom) = self.at(start, row + 0.1), self.at(stop, row + 0.9)
-        self._marks.append(
-            f'<rect x="{left}" y="{top}" width="{max(right - left, 0.3):.1f}" '
-            f'height="{bottom - top:.1f}" fill="{color}"><title>{escape(name)}</title></rect>'
-        )
-
-    def svg(self) -> str:
-        """Return the chart as an ``<svg>`` element."""
-        size = f"0 0 560 {self.bottom + 44}"
-        return f'<svg viewBox="{size}" role="img">{"".join(self._marks)}</svg>'
+CELL = "padding:0.25em 1.2em 0.25em 0;border-bottom:1px solid #ddd"
 
 
 def show(demo: Callable[..., Result], options: Options, json_file: str | None, html: str) -> int:
@@ -114,8 +39,12 @@ def show(demo: Callable[..., Result], options: Options, json_file: str | None, h
         print()
         for label, *cells in rows:
             print(f"{label:36}{''.join(f'{cell:>17}' for cell in cells)}".rstrip())
-        Path(html).write_text(page(found, rows), encoding="utf-8")
-        print(f"\n{found.verdict}\n\nCurves, and who had which thread when: {html}")
+        print(f"\n{found.verdict}\n")
+        try:
+            Path(html).write_text(page(found, rows), encoding="utf-8")
+            print(f"Curves, and who had which thread when: {html}")
+        except ImportError:
+            print("For a page with all curves install bokeh: pip install 'dask-slaq[demo]'")
     if json_file:
         with click.open_file(json_file, "w", encoding="utf-8") as file:
             file.write(json.dumps(found.figures, indent=2) + "\n")
@@ -127,54 +56,49 @@ def show(demo: Callable[..., Result], options: Options, json_file: str | None, h
 
 def page(found: Result, rows: Sequence[Sequence[str]]) -> str:
     """Return the report as HTML on what a demo has `found`, with the `rows` of its comparison."""
-    runs, ranked = found.runs, found.ranked
-    losses = [loss for run in runs for t in run.trainings for _, loss in t.curve] or [1.0]
+    from bokeh.embed import file_html
+    from bokeh.layouts import column, gridplot, row
+    from bokeh.models import Div
+    from bokeh.resources import INLINE
+
+    runs = found.runs
+    losses = [loss for run in runs for t in run.trainings for loss in t.losses] or [1.0]
     low = max(0.9 * min(losses), 1e-3)
-    span = low, max(min(1.1 * max(losses), 3.0), 2 * low)
-    stop = max(run.seconds for run in runs) or 1.0
-    names = [training.name for training in runs[0].trainings]
-    colors = dict(zip(names, _JOBS * len(names), strict=False))
-    key, ready = _legend(names, colors.values()), ""
-    if ranked:
-        final = {t.name: t.loss for run in runs for t in run.trainings}
-        others = max(2, len(final) - len(_BEST))
-        fades = np.linspace(_OTHERS[0], _OTHERS[1], others).round().astype(int)
-        palette = [*_BEST, *("#" + bytes(rgb.tolist()).hex() for rgb in fades)]
-        colors = dict(zip(sorted(final, key=final.__getitem__), palette, strict=False))
-        best = ("best", "second", "third", "fourth", "fifth", "others", "worst")
-        key = _legend(best, [*palette[:6], palette[-1]])
-        chart = Chart(stop, span)
-        ways_of = dict(zip(dict.fromkeys(run.way for run in runs), _WAYS, strict=True))
-        for run in runs:
-            chart.line(_ready(run, stop), ways_of[run.way], run.way, 2.6)
-        ways = _legend(ways_of, ways_of.values())
-        ready = f"<h3>Lowest loss among the models that are ready</h3>{ways}{chart.svg()}"
-    heading, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows)
-    return f"""<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>dask slaq demo</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
-<body><h1>dask slaq demo</h1><p>{escape(found.about)}</p>
-<div class="row"><div><table><tr>{heading.replace("td>", "th>")}</tr>
-{"".join(f"<tr>{row}</tr>" for row in body)}</table><p>{escape(found.verdict)}</p></div>
-<div>{ready}</div></div>
-<h2>Loss over time</h2>{key}{_panels(runs, lambda run: _curves(run, stop, span, colors))}
-<h2>Who had which thread</h2>{_panels(runs, lambda run: _threads(run, stop, colors, ranked))}
-</body></html>
-"""
-
-
-def _legend(names: Iterable[str], colors: Iterable[str]) -> str:
-    items = (
-        f'<span><i style="background:{color}"></i>{escape(name)}</span>'
-        for name, color in zip(names, colors, strict=True)
+    ranges = {
+        "x_range": (0.0, max(run.seconds for run in runs) or 1.0),
+        "y_range": (low, max(min(1.1 * max(losses), 3.0), 2 * low)),
+    }
+    order = {t.name: t.loss for run in runs for t in run.trainings}
+    colors = dict(zip(order, JOBS * len(order), strict=False))
+    if found.ranked:
+        ranking = sorted(order, key=order.__getitem__)
+        colors = dict(zip(ranking, [*BEST, *[OTHER] * len(order)], strict=False))
+    cells = (
+        "<tr>" + "".join(f'<td style="{CELL}">{escape(cell)}</td>' for cell in each) + "</tr>"
+        for each in rows
     )
-    return f'<p class="legend">{"".join(items)}</p>'
+    text = f"<h1>dask slaq demo</h1><p>{escape(found.about)}</p>"
+    text += f"<table>{''.join(cells)}</table><p><b>{escape(found.verdict)}</b></p>"
+    head = [Div(text=text, disable_math=True, width=560)]
+    if found.ranked:
+        head.append(_ready(runs, ranges))
+    charts = [[draw(run, colors, ranges) for run in runs] for draw in (_curves, _threads)]
+    for run_of, chart in zip(_titles(runs), charts[0], strict=True):
+        chart.title.text = f"Loss: {run_of}"
+    for run_of, chart in zip(_titles(runs), charts[1], strict=True):
+        chart.title.text = f"Who had which thread: {run_of}"
+    shown = [chart for each in charts for chart in each if chart.renderers]
+    return file_html(
+        column(row(*head), gridplot(shown, ncols=2, toolbar_location=None)),
+        INLINE,
+        "dask slaq demo",
+    )
 
 
-def _panels(runs: Sequence[DemoRun], draw: Callable[[DemoRun], str]) -> str:
-    titles = zip(_titles(runs), runs, strict=True)
-    drawn = "".join(f"<div><h3>{escape(title)}</h3>{draw(run)}</div>" for title, run in titles)
-    return f'<div class="row">{drawn}</div>'
+def _figure(**kwargs: Any) -> Any:
+    from bokeh.plotting import figure
+
+    return figure(width=560, height=260, x_axis_label="seconds", tools="", **kwargs)
 
 
 def _titles(runs: Sequence[DemoRun]) -> list[str]:
@@ -186,36 +110,59 @@ def _titles(runs: Sequence[DemoRun]) -> list[str]:
     return titles
 
 
-def _ready(run: DemoRun, stop: float) -> list[tuple[float, float]]:
-    """Return a step line of the lowest loss among the models that are ready."""
-    ready = sorted((t.done - run.start, t.loss) for t in run.trainings if t.curve and t.done)
-    ends = [at for at, _ in ready for _ in range(2)][1:]
-    best = np.minimum.accumulate([loss for _, loss in ready]).repeat(2).tolist()
-    return list(zip([*ends, stop], best, strict=False))
+def _ready(runs: Sequence[DemoRun], ranges: dict[str, Any]) -> Any:
+    """Draw the lowest loss among the models that are ready, as a step line per run."""
+    chart = _figure(title="Lowest loss among the models that are ready", **ranges)
+    color_of = dict(zip(dict.fromkeys(run.way for run in runs), WAYS, strict=True))
+    for run in runs:
+        ready = sorted((t.done - run.start, t.loss) for t in run.trainings if t.curve and t.done)
+        if ready:
+            x, losses = np.array([*ready, (ranges["x_range"][1], np.inf)]).T
+            best = np.minimum.accumulate(losses)
+            line = {"line_color": color_of[run.way], "line_width": 2.6, "legend_label": run.way}
+            chart.step(x, best, mode="after", **line)
+    return chart
 
 
-def _curves(run: DemoRun, stop: float, span: tuple[float, float], colors: dict[str, str]) -> str:
-    chart = Chart(stop, span)
-    for training in sorted(run.trainings, key=lambda t: -t.loss):  # the best over the others
-        color = colors[training.name]
-        points = [(at - run.start, loss) for at, loss in training.curve]
-        chart.line(points, color, training.name, 1.8 if color in _BEST else 1.2)
-    return chart.svg()
+def _curves(run: DemoRun, colors: dict[str, str], ranges: dict[str, Any]) -> Any:
+    from bokeh.models import HoverTool
+
+    chart = _figure(y_axis_type="log", title="", **ranges)
+    begun = [t for t in sorted(run.trainings, key=lambda t: -t.loss) if t.curve]  # the best on top
+    chart.multi_line(
+        *("xs", "ys"),
+        color="color",
+        source={
+            "xs": [[at - run.start for at, _ in t.curve] for t in begun],
+            "ys": [t.losses for t in begun],
+            "color": [colors[t.name] for t in begun],
+            "name": [t.name for t in begun],
+        },
+    )
+    chart.add_tools(HoverTool(tooltips="@name"))
+    return chart
 
 
-def _threads(run: DemoRun, stop: float, colors: dict[str, str], by_worker: bool) -> str:
-    """Draw what ran when: a row per worker, or where that is too much to see, per job."""
-    workers = sorted({worker for training in run.trainings for worker, _, _ in training.spans})
-    names = [f"worker {n}" for n in range(len(workers))] if by_worker else list(colors)
-    chart = Chart(stop, rows=names or ["none"])
-    for training in run.trainings:
-        joined: list[tuple[str, float, float]] = []  # what goes on within 20 ms is one box
-        for worker, start, end in sorted(training.spans):
-            if joined and joined[-1][0] == worker and start - joined[-1][2] < 0.02:
-                start = joined.pop()[1]
-            joined.append((worker, start, end))
-        for worker, start, end in joined:
-            row = workers.index(worker) if by_worker else names.index(training.name)
-            color = colors[training.name]
-            chart.box(start - run.start, end - run.start, row, color, training.name)
-    return chart.svg()
+def _threads(run: DemoRun, colors: dict[str, str], ranges: dict[str, Any]) -> Any:
+    from bokeh.models import HoverTool
+
+    spans = [(t.name, *span) for t in run.trainings for span in t.spans]
+    rows = {w: f"worker {n}" for n, w in enumerate(sorted({worker for _, worker, *_ in spans}))}
+    chart = _figure(title="", x_range=ranges["x_range"], y_range=list(rows.values()))
+    if spans:
+        chart.hbar(
+            y="y",
+            left="left",
+            right="right",
+            height=0.8,
+            color="color",
+            source={
+                "y": [rows[worker] for _, worker, _, _ in spans],
+                "left": [start - run.start for _, _, start, _ in spans],
+                "right": [stop - run.start for *_, stop in spans],
+                "color": [colors[name] for name, *_ in spans],
+                "name": [name for name, *_ in spans],
+            },
+        )
+        chart.add_tools(HoverTool(tooltips="@name"))
+    return chart

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import cache
 from typing import Any
@@ -108,17 +108,16 @@ def search(client: Client, options: Options) -> local.Result:
     few = grid(options.count, options.seed, 4)
     copies = options.copies(local.on_each_worker(client, seconds_per_copy, few, 4))
     local.on_each_worker(client, noisy, copies)
-    runs, machine = [], local.Machine()
+    runs = []
     plain, ours = ("plain", "plain client.map"), ("search", "a search")
     for number, way in enumerate(local.announced((plain, ours, ours, plain))):  # drift cancels
         plugin = slaq.SlaqPlugin()  # a new one remembers no run
         if way == "search":
             client.register_plugin(plugin)
         runs.append(_run(client, way, f"{way}-{number}", options, copies))
-        machine.look()
         if way == "search":
             client.unregister_scheduler_plugin(plugin.name)
-    ways = figures_of(runs)
+    ways = local.figures_of(runs, measure)
     about = (
         f"{options.count} models (scikit-learn's networks and linear models on its digits, with "
         f"learning rates over four decades) train {options.steps} steps each on two one-thread "
@@ -127,7 +126,7 @@ def search(client: Client, options: Options) -> local.Result:
         "Losses are held-out log losses."
     )
     figures = {"ways": ways, "seed": options.seed, "copies": copies}
-    said = machine.judge(verdict(ways), ways, "top5_s")
+    said = local.judge(verdict(ways), ways, "top5_s")
     return local.Result(about, runs, figures, SHOWN, said, ranked=True)
 
 
@@ -180,22 +179,14 @@ def measure(run: DemoRun) -> dict[str, Any]:
     }
 
 
-def figures_of(runs: Sequence[DemoRun]) -> Figures:
-    """Return the figures of each way: means of its runs, and those of each as `runs`."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for run in runs:
-        found.setdefault(run.way, []).append(measure(run))
-    return {way: {**local.mean_of(each), "runs": each} for way, each in found.items()}
-
-
-def verdict(ways: Figures) -> str:
-    """Return what was gained and what it cost."""
+def verdict(ways: Figures, gained: float = 0.95) -> str:
+    """Return what was gained and what it cost; nothing if it took more than the part `gained`."""
     five, every = local.ratio(ways, "top5_s"), local.ratio(ways, "all_s")
     if five is None or every is None:
         return "Too many models failed for a comparison."
     text = f"The search had the best five models ready after {five:.2f} of the time"
-    if five > local.GAINED:
+    if five > gained:
         text = f"Nothing was gained: plain Dask trained the best five early, by chance. {text}"
-    ended = [run["models"] for way in ways.values() for run in way.get("runs", [way])]
+    ended = [run["models"] for way in ways.values() for run in way["runs"]]
     same = "Every" if all(each == ended[0] for each in ended) else "Not every"
     return f"{text}, and {every:.2f} for all. {same} model ended with the same loss both ways."

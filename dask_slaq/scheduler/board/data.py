@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import count
 from time import localtime, monotonic, strftime, time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -67,8 +67,8 @@ def color_of(scheduler: Scheduler, name: str) -> str:
     return colors(name)
 
 
-#: Seconds for which data are reused: at least, and per second that it took to compute them.
-FRESH, FRESH_PER_SECOND = 1.9, 60.0
+#: Shortest time for which data are reused.
+FRESH_SECONDS = 1.9
 #: Seconds of the past that are shown, and maximum number of points per line.
 PAST, MOST_POINTS = 600.0, 300
 #: Maximum number of points of all lines of a plot, though each has at least `FEWEST_POINTS`.
@@ -95,13 +95,15 @@ COLUMNS = tuple(column for column in JOB_COLUMNS if column.board)
 
 FloatArray = NDArray[np.float64]
 Columns = dict[str, list[Any]]
+T = TypeVar("T")
 
 
 class Plain(list[Any]):
     """Column that is sent as it is: Bokeh does not look at each of its values, once per page."""
 
 
-def _empty(*names: str) -> Columns:
+def empty(*names: str) -> Columns:
+    """Return columns of these names without rows."""
     return {name: [] for name in names}
 
 
@@ -120,34 +122,44 @@ class BoardData:
     capacity: int = 0
     broken: bool = False
     searches: list[str] = field(default_factory=list)
-    losses: Columns = field(default_factory=lambda: _empty(*LINE))
-    forecasts: Columns = field(default_factory=lambda: _empty(*LINE))
-    bands: Columns = field(default_factory=lambda: _empty(*LINE))
-    threads: Columns = field(default_factory=lambda: _empty(*LINE))
-    shares: Columns = field(default_factory=lambda: _empty("name", *STANDING))
-    usage: Columns = field(default_factory=lambda: _empty(*BOX, "owner", "day", "color"))
-    jobs: Columns = field(
-        default_factory=lambda: _empty("color", "ink", *(c.name for c in COLUMNS))
-    )
-    legend: Columns = field(default_factory=lambda: _empty("name", "owner", "color", "outcome"))
+    losses: Columns = field(default_factory=lambda: empty(*LINE))
+    forecasts: Columns = field(default_factory=lambda: empty(*LINE))
+    bands: Columns = field(default_factory=lambda: empty(*LINE))
+    threads: Columns = field(default_factory=lambda: empty(*LINE))
+    shares: Columns = field(default_factory=lambda: empty("name", *STANDING))
+    usage: Columns = field(default_factory=lambda: empty(*BOX, "owner", "day", "color"))
+    jobs: Columns = field(default_factory=lambda: empty("color", "ink", *(c.name for c in COLUMNS)))
+    legend: Columns = field(default_factory=lambda: empty("name", "owner", "color", "outcome"))
     color: Callable[[str], str] = lambda name: OTHERS  # of a job or an owner
 
 
-# Data of each scheduler, and until when they are reused.
-_cache: WeakKeyDictionary[Scheduler, tuple[float, BoardData]] = WeakKeyDictionary()
+# What pages show, by scheduler and page, and until when it is used again.
+_cache: WeakKeyDictionary[Scheduler, dict[str, tuple[float, Any]]] = WeakKeyDictionary()
+
+
+def recent(scheduler: Scheduler, page: str, make: Callable[[], T]) -> T:
+    """Return what a page shows, by `make`; the same object until it may be made again."""
+    known, now = _cache.setdefault(scheduler, {}), monotonic()
+    if page not in known or now > known[page][0]:
+        data = make()
+        # Making it takes at most a part of the time.
+        known[page] = now + max(FRESH_SECONDS, 60.0 * (monotonic() - now)), data
+        for old in [each for each, (until, _) in known.items() if until < now - 60]:
+            del known[old]
+    data = known[page][1]
+    return data
 
 
 def data_of(scheduler: Scheduler) -> BoardData:
     """Return the data of a scheduler's board; the same object until there are newer ones."""
-    now = monotonic()
-    cached = _cache.get(scheduler)
-    if cached is None or now > cached[0]:
-        plugin = registered_plugin(scheduler)
-        data = _data(plugin) if plugin is not None else _without_plugin(scheduler)
-        _make_plain(data)
-        took = monotonic() - now
-        cached = _cache[scheduler] = now + max(FRESH, FRESH_PER_SECOND * took), data
-    return cached[1]
+    return recent(scheduler, "", lambda: _make(scheduler))
+
+
+def _make(scheduler: Scheduler) -> BoardData:
+    plugin = registered_plugin(scheduler)
+    data = _data(plugin) if plugin is not None else _without_plugin(scheduler)
+    _make_plain(data)
+    return data
 
 
 def _make_plain(data: BoardData) -> None:

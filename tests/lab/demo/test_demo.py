@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ def test_models_train_both_ways(tmp_path):
     assert "unregistered" not in said
     assert str(html) in said
     assert "Warning" not in said
-    draws(html, charts=9, lines=4 + 4 * 6)
+    draws(html, charts=9)
 
 
 @pytest.mark.slow
@@ -62,7 +61,7 @@ def test_jobs_train_under_every_policy(tmp_path):
             assert 0 <= job["t90_s"] <= job["t95_s"] <= job["completion_s"]
     assert "mean time to 90 % loss reduction" in said
     assert "2 done" in said and "Run 2 of 2: the policy max-total" in said
-    draws(html, charts=4, lines=2 * 2)
+    draws(html, charts=4)
 
 
 @pytest.mark.slow
@@ -76,7 +75,7 @@ def test_fits_of_dask_ml_run_on_plain_dask_and_as_jobs(tmp_path):
         assert len(figures["jobs"]) == 3 and len(figures["runs"]) == 2
     assert "plain Dask" in said and said.count("3 done") == 4
     assert "Run 3 of 4: each fit a job" in said and "unregistered" not in said
-    draws(html, charts=8, lines=4 * 3)
+    draws(html, charts=4)
 
 
 @pytest.mark.parametrize(
@@ -91,15 +90,8 @@ def test_fits_of_dask_ml_run_on_plain_dask_and_as_jobs(tmp_path):
 def test_runs_of_fits_disagree_if_they_differ_by_more_than_what_is_gained(plain, ours, firm):
     ways = {"none": plain, "first-to-target": ours}
     runs = {way: {"runs": [{"t90_mean_s": t} for t in times]} for way, times in ways.items()}
-    assert local.disagree(runs, "t90_mean_s") != firm
-
-
-def test_runs_that_are_not_comparable_say_how_to_go_on(monkeypatch):
-    monkeypatch.setattr(local, "IDLE", 0.01)
-    machine = local.Machine()
-    machine.load = 1.5
-    said = machine.judge("Much was gained.", {}, "t90_mean_s")
-    assert "Much" not in said and "run it again when the machine is idle" in said
+    said = local.judge("Much was gained.", runs, "t90_mean_s")
+    assert ("Much" in said) == firm and ("run it again when the machine is idle" in said) != firm
 
 
 def test_losses_of_a_fit_are_drawn_as_the_part_of_its_fall():
@@ -110,18 +102,16 @@ def test_losses_of_a_fit_are_drawn_as_the_part_of_its_fall():
     assert both[0].losses == [1.0, 0.5, 0.001] and both[1].losses == [1.0, 0.5, 0.1]
 
 
-def draws(html: Path, charts: int, lines: int) -> None:
-    """Whether the page, which has no program in it, shows all."""
+def draws(html: Path, charts: int) -> None:
     page = html.read_text()
-    assert (page.count("<svg"), page.count("<polyline")) == (charts, lines)
-    assert "NaN" not in page
+    assert page.count('"name":"Figure"') == charts
 
 
 def test_a_model_that_fails_is_shown_and_left_out(monkeypatch, capsys, tmp_path):
     good = local.DemoTraining("01 good", curve=[(1.0, 0.5)], done=2.0)
     bad = local.DemoTraining("02 bad", done=1.0, error="Traceback\nValueError: no such thing")
     runs = [local.DemoRun(way, [good, bad], start=0.0) for way in ("plain", "search")]
-    ways = search.figures_of(runs)
+    ways = local.figures_of(runs, search.measure)
     assert ways["plain"]["all_s"] == 2.0
     assert ways["plain"]["models"] == {"01 good": 0.5}
     monkeypatch.setattr(report, "cluster", ExitStack)
@@ -131,9 +121,3 @@ def test_a_model_that_fails_is_shown_and_left_out(monkeypatch, capsys, tmp_path)
     said = capsys.readouterr().err
     assert "02 bad failed (search)" in said
     assert "ValueError: no such thing" in said
-
-
-def test_what_takes_long_gives_a_sign_of_life(client, monkeypatch, capsys):
-    monkeypatch.setattr(local, "PERIOD", 0.1)
-    assert local.on_each_worker(client, time.sleep, 0.35) == [None, None]
-    assert len(capsys.readouterr().out.splitlines()) >= 2
