@@ -21,7 +21,7 @@ from dask_slaq.core.run_history import Kind, PastRun, thinned
 
 #: Columns of the table of runs, in the order of `row_of`.
 RUN_COLUMNS = (
-    *("key", "job", "kind", "features", "iteration", "loss", "iterations", "outcome"),
+    *("job", "kind", "features", "iteration", "loss", "iterations", "outcome"),
     *("work", "tasks", "law", "ended"),
 )
 _NAMES = ", ".join(RUN_COLUMNS)
@@ -32,11 +32,10 @@ MOST = np.iinfo(ITERATION).max
 LEFT = 0.95
 
 
-def row_of(key: str, run: PastRun) -> tuple[Any, ...]:
+def row_of(run: PastRun) -> tuple[Any, ...]:
     """Return the values of `RUN_COLUMNS`."""
     at = thinned(np.asarray(run.iteration))
     return (
-        storable(key),
         storable(run.job),
         storable(run.kind.name),
         json.dumps(dict(run.kind.features), separators=(",", ":")),
@@ -53,7 +52,7 @@ def row_of(key: str, run: PastRun) -> tuple[Any, ...]:
 
 def _run_of(row: Sequence[Any]) -> PastRun:
     """Return the run of a row. Raises ValueError, TypeError or AttributeError if it is damaged."""
-    _, job, kind, features, iteration, loss, iterations, outcome, work, tasks, law, ended = row
+    job, kind, features, iteration, loss, iterations, outcome, work, tasks, law, ended = row
     numbers = tuple(sorted((str(k), float(v)) for k, v in json.loads(features).items()))
     at = np.frombuffer(iteration, ITERATION).astype(np.int64)
     losses = np.frombuffer(loss, LOSS).astype(np.float64)
@@ -101,9 +100,9 @@ def select_runs(
 
 
 def insert(connection: sqlite3.Connection, row: Sequence[Any]) -> None:
-    """Insert a run in place of one of its key."""
+    """Insert a run."""
     places = ", ".join("?" * len(RUN_COLUMNS))
-    connection.execute(f"INSERT OR REPLACE INTO runs ({_NAMES}) VALUES ({places})", row)
+    connection.execute(f"INSERT INTO runs ({_NAMES}) VALUES ({places})", row)
 
 
 def prune_to(connection: sqlite3.Connection, most_runs: int, most_bytes: int) -> None:
@@ -118,7 +117,8 @@ def prune_to(connection: sqlite3.Connection, most_runs: int, most_bytes: int) ->
     left = min(count, most_runs, count * most_bytes / size)
     surplus = count - math.floor(LEFT * left)
     connection.execute(
-        "DELETE FROM runs WHERE key IN (SELECT key FROM runs ORDER BY ended LIMIT ?)", (surplus,)
+        "DELETE FROM runs WHERE number IN (SELECT number FROM runs ORDER BY ended LIMIT ?)",
+        (surplus,),
     )
     shrink(connection)
 
@@ -206,20 +206,13 @@ def add_usage(connection: sqlite3.Connection, rows: Iterable[tuple[UsageKey, Usa
 def select_usage(
     connection: sqlite3.Connection, by: Sequence[str], since: int | None = None
 ) -> dict[tuple[str | int, ...], Usage]:
-    """Return usage of an open store from a day on, see `sum_by`; none in an old one."""
-    if not _has(connection, "usage"):
-        return {}
+    """Return usage of an open store from a day on, see `sum_by`."""
     names = ", ".join(UsageKey._fields[UsageKey._fields.index(name)] for name in by)
     rows = connection.execute(
         f"SELECT {names}, {_SUMS} FROM usage WHERE day >= ? GROUP BY {names}",
         (EARLIER if since is None else since,),
     )
     return {row[: len(by)]: Usage(*row[len(by) :]) for row in rows}
-
-
-def _has(connection: sqlite3.Connection, table: str) -> bool:
-    query = "SELECT 1 FROM sqlite_master WHERE name = ?"
-    return connection.execute(query, (table,)).fetchone() is not None
 
 
 def usage_as_dicts(
@@ -272,9 +265,7 @@ def add_event(connection: sqlite3.Connection, table: str, event: Mapping[str, An
 
 
 def select_events(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
-    """Return the events of an open store, oldest first; none if an earlier release wrote it."""
-    if not _has(connection, table):
-        return []
+    """Return the events of an open store, oldest first."""
     found = []
     for (text,) in connection.execute(f"SELECT event FROM {table} ORDER BY number"):
         try:

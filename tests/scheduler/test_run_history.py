@@ -25,7 +25,7 @@ from dask_slaq.cli.status_tables import ended_table
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting, StopTraining
 from dask_slaq.core.run_history import Kind
-from dask_slaq.run_history import RUN_HISTORY_TOPIC, read_kinds, read_runs
+from dask_slaq.run_history import read_kinds, read_runs
 
 
 def curve(n, scale=1.0):
@@ -142,12 +142,9 @@ async def restarting(path):
 async def test_runs_are_kept_over_the_end_of_the_scheduler(tmp_path):
     path = tmp_path / "runs.db"
     async with restarting(path) as (client, plugin):
-        stored = []
-        client.subscribe_topic(RUN_HISTORY_TOPIC, lambda event: stored.append(event[1]["job"]))
         for n in range(3):
             await train(client, f"net-{n}", curve(20, scale=n + 1.0))
-        await until(lambda: len(stored) == 3)
-        assert stored == ["net-0", "net-1", "net-2"]
+        await until(lambda: inside(plugin).store.stored == 3)
         assert [run.job for run in read_runs(path)] == ["net-2", "net-1", "net-0"]  # while it runs
         assert (await slaq.status(client))["run_history"]["stored"] == 3
     (kind,) = read_kinds(path)

@@ -52,8 +52,6 @@ class OwnerGrant(NamedTuple):
     tokens: float  # core-seconds to be served before any index
     max_threads: float  # hard limit; inf for none
     got: float  # threads used, mean of recent epochs
-    factor: float = 1.0  # by which its weight counts, because of what it used lately
-    lately: float = 1.0  # what it used lately, over its share of what all owners did
     on_leftovers: bool = False  # whether it runs on what nobody else wants
     max_resources: Mapping[str, float] | None = None  # hard limits
     team: str = ""  # that it is in; see `Owners.line`
@@ -97,12 +95,6 @@ def check_owners(value: Any) -> dict[str, OwnerTerms]:
             )
         terms = flat_terms(owner, given or {})
         for key, number in terms.items():
-            if key == "max_memory":
-                raise InvalidSetting(
-                    f"max-memory of owner {shown(owner)} is no longer a setting: limit the memory "
-                    "of each worker instead (dask worker --memory-limit), or the owner's "
-                    "max-threads"
-                )
             if key not in OwnerTerms._fields:
                 raise InvalidSetting(
                     f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads, "
