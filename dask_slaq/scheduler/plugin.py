@@ -388,8 +388,8 @@ class SlaqPlugin(DaskHooks):
             return
         if self.pools.tick(0.5):
             logger.warning("tasks waited in a pool although slots were free; they run now")
-        for end in self.pools.tracker.take_ends():
-            self.speeds.observe(*end)
+        for group, _, worker, seconds in self.pools.tracker.take_ends():
+            self.speeds.observe(group, worker, seconds)
         self.speeds.learn(monotonic())
         if self._by_value is not None:
             self._by_value.check()
