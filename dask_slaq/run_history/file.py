@@ -26,8 +26,6 @@ from dask_slaq.run_history.rows import select_events, select_runs, select_usage,
 APPLICATION, VERSION = 0x736C6171, 1
 #: Seconds to wait for another process that writes to the file.
 PATIENCE = 10.0
-#: Bytes of the write-ahead log that are kept between two checkpoints of it.
-LOG_BYTES = 16_000_000
 
 _SCHEMA = (
     """
@@ -95,7 +93,8 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")  # others may read meanwhile
         connection.execute("PRAGMA synchronous = FULL")  # what is acknowledged survives power cuts
-        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+        # Bytes of the write-ahead log that are kept between two checkpoints of it.
+        connection.execute("PRAGMA journal_size_limit = 16000000")
         with connection:
             connection.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA if _is_new(connection) else ():  # or another was faster

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of past runs read of one kind.
-MOST_LOADED = 64
 #: Number of kinds above which those of which no run is remembered any more no longer count as read.
 MOST_LOADED_KINDS = 2 * MOST_KINDS
 #: Seconds for which opening a job waits for the store.
@@ -167,7 +165,8 @@ class RunHistory:
             return None
         if kind not in self._loading:
             then = functools.partial(self._recall, kind)
-            self._loading[kind] = self._read(then, self.store.load, kind, MOST_LOADED)
+            # Maximum number of past runs read of one kind.
+            self._loading[kind] = self._read(then, self.store.load, kind, 64)
         return self._loading[kind]
 
     def _recall(self, kind: str, found: list[PastRun]) -> None:

@@ -28,8 +28,6 @@ _NAMES = ", ".join(RUN_COLUMNS)
 #: Types of the blobs.
 ITERATION, LOSS = np.dtype("<u4"), np.dtype("<f8")
 MOST = np.iinfo(ITERATION).max
-#: Fraction of the maximum that is left after the oldest runs were deleted.
-LEFT = 0.95
 
 
 def row_of(run: PastRun) -> tuple[Any, ...]:
@@ -115,7 +113,8 @@ def prune_to(connection: sqlite3.Connection, most_runs: int, most_bytes: int) ->
     if count <= most_runs and size <= most_bytes:
         return
     left = min(count, most_runs, count * most_bytes / size)
-    surplus = count - math.floor(LEFT * left)
+    # Fraction of the maximum that is left after the oldest runs were deleted.
+    surplus = count - math.floor(0.95 * left)
     connection.execute(
         "DELETE FROM runs WHERE number IN (SELECT number FROM runs ORDER BY ended LIMIT ?)",
         (surplus,),
@@ -178,8 +177,6 @@ def select_reservations(connection: sqlite3.Connection) -> list[Reservation]:
     return found
 
 
-#: Days for which usage is kept by job, and by kind and day; then only by owner.
-BY_JOB, BY_DAY = 90, 730
 #: Maximum number of rows; above it, the oldest are kept only by owner.
 MOST_ROWS = 200_000
 #: Maximum number of events of each table; the oldest are deleted first.
@@ -235,10 +232,12 @@ def usage_as_dicts(
 def compact_usage(connection: sqlite3.Connection, now: float) -> None:
     """Add up what is old at `now` (Unix seconds), in a transaction."""
     today = int(now // DAY)
+    # Days for which usage is kept by job, and by kind and day; then only by owner.
+    by_job, by_day = 90, 730
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        _add_up(connection, today - BY_JOB, "day", "kind", f"job NOT IN ('', '{OTHERS}')")
-        oldest = today - BY_DAY
+        _add_up(connection, today - by_job, "day", "kind", f"job NOT IN ('', '{OTHERS}')")
+        oldest = today - by_day
         (count,) = connection.execute("SELECT count(*) FROM usage").fetchone()
         if count > MOST_ROWS:
             (day,) = connection.execute(

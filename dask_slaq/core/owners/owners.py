@@ -22,8 +22,6 @@ from dask_slaq.core.owners.tree import OwnerTree
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
 from dask_slaq.core.settings import teams_above
 
-#: Factor by which the weight of an owner counts that runs on what nobody else wants.
-SPARE = 1e-6
 #: Seconds' worth of its deserved threads that an owner gets back at most, and seconds for which its
 #: account is kept while it has no job.
 SAVED = 10.0
@@ -253,7 +251,8 @@ class Owners:
         tree = self.tree(order.owners)
         spare = tree.sums(np.array([owner in self._spare for owner in order.owners], np.float64))
         all_of = spare == tree.sums(np.ones(len(order.owners)))
-        return np.array([self.of(name).weight for name in tree.names]) * np.where(all_of, SPARE, 1)
+        # Factor by which the weight of an owner counts that runs on what nobody else wants.
+        return np.array([self.of(name).weight for name in tree.names]) * np.where(all_of, 1e-6, 1)
 
     def _fill(self, order: JobOrder, most: FloatArray, capacity: float) -> FloatArray:
         """Return the threads (n_owners,) that owners deserve, at most `most` each."""

@@ -11,9 +11,6 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
-#: Newest compute times that are kept of like tasks on one worker. Their median resists outliers,
-#: and follows a change after four tasks.
-KEPT = 7
 #: Maximum number of pairs of a worker and a group of like tasks that are kept.
 MOST_PAIRS = 2048
 #: Seconds of a task below which mostly its overhead is measured, and after which it is forgotten.
@@ -32,7 +29,9 @@ class _Times:
     """Logarithms of the newest compute times of a group on a worker."""
 
     def __init__(self) -> None:
-        self.newest, self.seen = deque[float](maxlen=KEPT), 0.0
+        # Newest compute times that are kept of like tasks on one worker. Their median resists
+        # outliers, and follows a change after four tasks.
+        self.newest, self.seen = deque[float](maxlen=7), 0.0
 
     @property
     def median(self) -> float:

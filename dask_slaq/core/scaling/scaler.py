@@ -14,9 +14,6 @@ from dask_slaq.core.errors import BROKEN
 from dask_slaq.core.scaling.value import Demand, Value
 from dask_slaq.core.scaling_terms import ScalingTerms
 
-#: Start-ups that are remembered.
-START_UPS = 9
-
 
 class Scaler:
     """Target of a cluster by `terms`: what pays now, by a `rule`, and what is kept for later."""
@@ -25,7 +22,8 @@ class Scaler:
         self.terms, self.threads, self._rule = terms, 1.0, rule
         self.target = terms.minimum
         self._levels, self._usual = Levels(), UsualValue()
-        self._start_ups: deque[float] = deque(maxlen=START_UPS)
+        # Start-ups that are remembered.
+        self._start_ups: deque[float] = deque(maxlen=9)
         self._absent: dict[int, float] = {}  # levels that have not come, and when they were asked
 
     @property
@@ -83,8 +81,6 @@ class Scaler:
 
 #: Seconds over which the past counts, and job-seconds for which the assumed value counts.
 MEMORY, PRIOR = 3600.0, 600.0
-#: Value of a job's second that is assumed, and the least and most, in seconds of a worker.
-ASSUMED, LEAST, MOST = 5.0, 1.0, 10.0
 
 
 class UsualValue:
@@ -108,8 +104,10 @@ class UsualValue:
     @property
     def per_second(self) -> float:
         """Value of a second of a job, in seconds of a worker."""
-        found = (self._paid + ASSUMED * PRIOR) / (self._spent + PRIOR)
-        return min(max(found, LEAST), MOST)
+        # Value of a job's second that is assumed, and the least and most, in seconds of a worker.
+        assumed, least, most = 5.0, 1.0, 10.0
+        found = (self._paid + assumed * PRIOR) / (self._spent + PRIOR)
+        return min(max(found, least), most)
 
 
 #: Pauses that are remembered, and how many of them the rule without any experience counts for.

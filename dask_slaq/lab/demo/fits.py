@@ -17,16 +17,10 @@ from dask_slaq.lab.demo import local, many_tasks
 from dask_slaq.lab.demo.local import DemoTraining, Options
 
 FEATURES, CENTERS = 32, 12
-#: Number of strong directions among the features, which carry most of the signal.
-STRONG = 8
 #: Partitions per data set.
 PARTITIONS = 4
 #: Rows per partition for `SECONDS` of work, if a gradient on as many takes `GRADIENT` seconds.
 ROWS, SECONDS, GRADIENT = 200_000, 32.0, 0.016
-#: Iterations of a fit relative to those of `estimators`.
-PART = 0.35
-#: Mean gap between arrivals, as a fraction of the time of all fits.
-SPACING = 0.06
 
 
 def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
@@ -94,9 +88,11 @@ def _block(name: str, seed: int, rows: int, block_info: dict[Any, Any] | None = 
         centers = 0.6 * shared.standard_normal((CENTERS, FEATURES))
         return centers[rng.integers(CENTERS, size=rows)] + rng.standard_normal((rows, FEATURES))
     basis, _ = np.linalg.qr(shared.standard_normal((FEATURES, FEATURES)))
-    strong = np.arange(FEATURES) < STRONG
+    # Number of strong directions among the features, which carry most of the signal.
+    n_strong = 8
+    strong = np.arange(FEATURES) < n_strong
     hidden = rng.standard_normal((rows, FEATURES))
-    weight = np.sqrt(np.where(strong, 0.9 / STRONG, 0.1 / (FEATURES - STRONG)))
+    weight = np.sqrt(np.where(strong, 0.9 / n_strong, 0.1 / (FEATURES - n_strong)))
     signal = hidden @ (weight * shared.choice([-1.0, 1.0], FEATURES))
     X = (hidden * np.where(strong, 1.0, 0.1)) @ basis
     if name == "classes":
@@ -142,14 +138,16 @@ def fits(client: Client, options: Options) -> local.Result:
     rows = max(round(ROWS * options.seconds / SECONDS * GRADIENT / one), 1000)
     print(f"Making the data, of {PARTITIONS} times {rows:,} rows each ...", flush=True)
     local.on_each_worker(client, compile_kmeans)
-    part = PART * options.steps / many_tasks.STEPS
+    # Iterations of a fit relative to those of `estimators`.
+    part = 0.35 * options.steps / many_tasks.STEPS
     models = estimators(options.seed, part)
     rng = np.random.default_rng(options.seed)
     names = rng.permutation(list(models))[: options.count].tolist()
     data = {name: make_data(name, options.seed, rows) for name, _ in models.values()}
     data = dict(zip(data, dask.persist(*data.values()), strict=True))
     wait(list(data.values()))
-    gaps = SPACING * options.seconds * rng.exponential(size=len(names))
+    # Mean gap between arrivals, as a fraction of the time of all fits.
+    gaps = 0.06 * options.seconds * rng.exponential(size=len(names))
     arrivals = dict(zip(names, np.cumsum(gaps) - gaps[0], strict=True))
     plain, runs = "none", []
     ours = slaq.SlaqPlugin().settings.policy

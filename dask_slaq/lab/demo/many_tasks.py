@@ -20,11 +20,6 @@ from dask_slaq.lab.simulation.workload import iterations_to
 
 #: Tasks per iteration, and iterations, of a job.
 TASKS, STEPS = 4, 40
-#: Time between arrivals, as a fraction of a job's time alone: six or seven of twelve jobs overlap.
-SPACING = 0.5
-MOMENTUM = 0.9
-#: With these learning rates a job is at 90 % of its loss reduction at report 10, or 6, of 40.
-RATES = (1.2, 4.0)
 SHOWN = {
     "t90_mean_s": "mean time to 90 % loss reduction",
     "t95_mean_s": "mean time to 95 % loss reduction",
@@ -54,8 +49,12 @@ def gradient(part: int, weights: np.ndarray, copies: int) -> tuple[Any, ...]:
 def plan(options: Options) -> list[tuple[str, float, float]]:
     """Return name, rate and arrival in seconds of each job of the `options`."""
     rng, alone = np.random.default_rng(options.seed), options.seconds / options.count
-    rates = np.exp(rng.uniform(np.log(RATES[0]), np.log(RATES[1]), options.count))
-    gaps = SPACING * alone * rng.uniform(0.7, 1.3, options.count)
+    # With these learning rates a job is at 90 % of its loss reduction at report 10, or 6, of 40.
+    rate_range = (1.2, 4.0)
+    rates = np.exp(rng.uniform(np.log(rate_range[0]), np.log(rate_range[1]), options.count))
+    # Time between arrivals, as a fraction of a job's time alone: six or seven of twelve jobs
+    # overlap.
+    gaps = 0.5 * alone * rng.uniform(0.7, 1.3, options.count)
     arrivals = np.cumsum(gaps) - gaps[0]
     names = [f"job {number + 1:02}" for number in range(options.count)]
     return list(zip(names, rates.tolist(), arrivals.tolist(), strict=True))
@@ -105,7 +104,7 @@ def train(client: Client, training: DemoTraining, rate: float, steps: int, copie
             job.report(float(np.mean(losses)))
             training.curve.append((time(), float(np.mean(losses))))
             training.spans.extend(spans)
-            speed = MOMENTUM * speed - rate * np.mean(gradients, axis=0)
+            speed = 0.9 * speed - rate * np.mean(gradients, axis=0)
             weights = weights + speed
 
 

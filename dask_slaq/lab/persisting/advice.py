@@ -18,10 +18,6 @@ from dask_slaq.cli.text import aligned, printable
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.lab.persisting.counting import HANDLER, RepeatedResults
 
-#: Part of a worker's memory above which Dask writes results to disk, by default.
-IN_MEMORY = 0.6
-#: Part of what a choice saves that is given up for fewer results, each a line in a program.
-WORTH = 0.05
 #: Maximum number of layers in a table, and of characters of a name.
 MOST_SHOWN, WIDTH = 12, 40
 LEGEND = (
@@ -161,7 +157,8 @@ async def _advise(client: Client, limit: float | None) -> Advice:
     if limit is None:
         if counts["memory"] is None:
             raise InvalidSetting("the workers have no memory limit: give memory_limit")
-        limit = IN_MEMORY * counts["memory"]
+        # Part of a worker's memory above which Dask writes results to disk, by default.
+        limit = 0.6 * counts["memory"]
     chosen = choose(layers, limit)
     layers = [
         {**layer, "saves": saved(layers, {layer["layer"]}), "persist": layer["layer"] in chosen}
@@ -211,7 +208,8 @@ def choose(layers: Layers, limit: float) -> set[str]:
     best = max(plans, key=lambda plan: saved(layers, plan))
     total = saved(layers, best)
     for name in sorted(best, key=lambda name: saved(layers, {name})):
-        if saved(layers, best - {name}) >= (1.0 - WORTH) * total:
+        # Part of what a choice saves that is given up for fewer results, each a line in a program.
+        if saved(layers, best - {name}) >= (1.0 - 0.05) * total:
             best -= {name}
     return best
 

@@ -17,10 +17,6 @@ from distributed.scheduler import TaskState
 
 #: Maximum number of keys remembered per client. One that ends again later than that counts as new.
 MOST_KEYS = 100_000
-#: Maximum number of layers that are told, those with the longest repeats.
-MOST_LAYERS = 30
-#: Tasks of a layer whose dependencies are looked at, and dependencies of each.
-LOOKS, WIDTH = 8, 1000
 #: Name of the handler of the scheduler that answers clients.
 HANDLER = "repeated_results"
 #: Name of a layer with a second token. Dask adds one where it must not reuse a key, as for a
@@ -67,9 +63,11 @@ class Counts:
         self.keys[key] = layer
         layer.computed += 1
         layer.wanted += bool(ts.who_wants)
-        if layer.looks < LOOKS:
+        # Tasks of a layer whose dependencies are looked at, and dependencies of each.
+        looks, width = 8, 1000
+        if layer.looks < looks:
             layer.looks += 1
-            some = zip(ts.dependencies, range(WIDTH), strict=False)
+            some = zip(ts.dependencies, range(width), strict=False)
             layer.needs |= {_identify(dependency)[0] for dependency, _ in some} - {name}
         if len(self.keys) > MOST_KEYS:
             _, oldest = self.keys.popitem(last=False)  # a dict would look at all that was deleted
@@ -87,7 +85,8 @@ class Counts:
         """
         again = [layer for layer in self.layers.values() if layer.computed > layer.keys]
         again.sort(key=lambda layer: -layer.seconds)
-        found = {layer.name: layer for layer in again[:MOST_LAYERS]}
+        # Maximum number of layers that are told, those with the longest repeats.
+        found = {layer.name: layer for layer in again[:30]}
         elsewhere = {name: layer.wanted / layer.keys for name, layer in found.items()}
         for layer in self.layers.values():
             if layer.name not in found:

@@ -21,11 +21,6 @@ from dask_slaq.core.placement import Placement, Workers
 from dask_slaq.core.policies import fair_fill, fit_floors
 from dask_slaq.lab.simulation.workload import Law, SimulatedJob, rate
 
-#: Weight, in threads, of a job without a share when threads that no other job can use are lent.
-NEGLIGIBLE = 1e-9
-#: Parallel tasks per thread of the cluster, for jobs that can be divided at will.
-DIVISIONS = 1000
-
 #: Called at every change with the time in seconds, the indices (n_active,) of the active jobs, and
 #: their threads (n_active,).
 Watcher = Callable[[float, IntArray, FloatArray], None]
@@ -180,12 +175,15 @@ class Simulation:
         cap = np.minimum(self.cap[active], cores)
         wanted = granted("tokens") / self.engine.epoch + granted("rate")
         floor = fit_floors(np.minimum(wanted, cap), cores)
-        share = np.maximum(granted("share"), NEGLIGIBLE)
+        # Weight, in threads, of a job without a share when threads that no other job can use are
+        # lent.
+        negligible = 1e-9
+        share = np.maximum(granted("share"), negligible)
         threads = fair_fill(share, floor, cap, min(cores, max(share.sum(), floor.sum())))
         useful = law.useful(active, threads)
-        if cores - useful.sum() > NEGLIGIBLE and not self.engine.traits.by_tokens:
+        if cores - useful.sum() > negligible and not self.engine.traits.by_tokens:
             threads = self._lend(active, useful, cap, granted("index"))
-        return threads * min(1.0, cores / max(threads.sum(), NEGLIGIBLE))  # despite rounding
+        return threads * min(1.0, cores / max(threads.sum(), negligible))  # despite rounding
 
     def _lend(
         self, jobs: IntArray, threads: FloatArray, cap: FloatArray, index: FloatArray
@@ -207,7 +205,8 @@ class Simulation:
     def _at_once(self, i: int) -> int:
         """Return the number of parallel tasks per iteration of a job."""
         width = self.jobs[i].partitions
-        return int(width) if math.isfinite(width) else DIVISIONS * self.cluster.cores
+        # Parallel tasks per thread of the cluster, for jobs that can be divided at will.
+        return int(width) if math.isfinite(width) else 1000 * self.cluster.cores
 
 
 #: Threads per worker, if nothing else is said.

@@ -34,21 +34,22 @@ UNOWNED, OTHERS = "#cccccc", "#8c8c8c"
 
 #: Number of jobs whose colors are remembered.
 REMEMBERED = 1000
-#: Part of the circle of hues from one job to the next: successive ones differ much, none recurs.
-STEP = (5**0.5 - 1) / 2
-#: Lightness and saturation, in turns.
-TONES = ((0.45, 0.75), (0.65, 0.6), (0.32, 0.6))
 
 
 def _colors() -> Callable[[str], str]:
     """Return colors by order of appearance, which are further apart than by hashes of names."""
     numbers = count()
 
+    # Lightness and saturation, in turns.
+    tones = ((0.45, 0.75), (0.65, 0.6), (0.32, 0.6))
+
     @lru_cache(REMEMBERED)
     def of(name: str) -> str:
         number = next(numbers)
-        lightness, saturation = TONES[number % len(TONES)]
-        rgb = colorsys.hls_to_rgb(0.58 + number * STEP, lightness, saturation)
+        lightness, saturation = tones[number % len(tones)]
+        # Part of the circle of hues from one job to the next: successive ones differ much, none
+        # recurs.
+        rgb = colorsys.hls_to_rgb(0.58 + number * ((5**0.5 - 1) / 2), lightness, saturation)
         return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
 
     return of
@@ -67,22 +68,12 @@ def color_of(scheduler: Scheduler, name: str) -> str:
     return colors(name)
 
 
-#: Shortest time for which data are reused.
-FRESH_SECONDS = 1.9
 #: Seconds of the past that are shown, and maximum number of points per line.
 PAST, MOST_POINTS = 600.0, 300
-#: Maximum number of points of all lines of a plot, though each has at least `FEWEST_POINTS`.
-MOST_IN_ALL, FEWEST_POINTS = 4_000, 20
-#: Epochs over which threads in use are averaged.
-AVERAGED = 10
-#: Epochs without a record, beyond which lines and areas are interrupted.
-MISSING = 5
 #: Maximum number of jobs in stacked areas, and of ended jobs in the table.
 MOST_SHOWN = 20
 #: Maximum number of jobs or owners with bars of their own.
 MOST_BARS = 8
-#: Maximum number of names in the legend.
-MOST_NAMED = 100
 #: Name of the tasks outside jobs.
 UNOWNED_TASKS = "unowned tasks"
 #: Color of texts about jobs that have ended.
@@ -143,7 +134,8 @@ def recent(scheduler: Scheduler, page: str, make: Callable[[], T]) -> T:
     if page not in known or now > known[page][0]:
         data = make()
         # Making it takes at most a part of the time.
-        known[page] = now + max(FRESH_SECONDS, 60.0 * (monotonic() - now)), data
+        # Shortest time for which data are reused.
+        known[page] = now + max(1.9, 60.0 * (monotonic() - now)), data
         for old in [each for each, (until, _) in known.items() if until < now - 60]:
             del known[old]
     data = known[page][1]
@@ -234,7 +226,9 @@ class _RecentEpochs(NamedTuple):
 
 
 def _recent_epochs(plugin: RunningPlugin, n_jobs: int) -> _RecentEpochs:
-    points = min(max(MOST_IN_ALL // n_jobs, FEWEST_POINTS), MOST_POINTS)
+    # Maximum number of points of all lines of a plot, though each has a few.
+    most_in_all, fewest_points = 4_000, 20
+    points = min(max(most_in_all // n_jobs, fewest_points), MOST_POINTS)
     names, times, values = table(plugin.jobs.epochs, PAST, points)
     if not len(times):
         return _RecentEpochs([], times, np.empty((0, 0)), np.empty((1, 0)))
@@ -243,10 +237,12 @@ def _recent_epochs(plugin: RunningPlugin, n_jobs: int) -> _RecentEpochs:
     # Another job of the same name has begun.
     losses[:, 1:][seconds[:, 1:] < 0.5 * seconds[:, :-1]] = math.nan
     at, unowned = np.array(plugin.jobs.unowned.epochs or [(0.0, 0.0)]).T
-    used = threads(times, np.vstack([seconds, np.interp(times, at, unowned)]), AVERAGED)
+    # Epochs over which threads in use are averaged.
+    used = threads(times, np.vstack([seconds, np.interp(times, at, unowned)]), 10)
     used[:-1][absent] = 0.0
     # The timer stands still while no job runs.
-    longest = MISSING * max(plugin.settings.epoch, PAST / points)
+    # Epochs without a record, beyond which lines and areas are interrupted.
+    longest = 5 * max(plugin.settings.epoch, PAST / points)
     gaps = np.flatnonzero(np.diff(times) > longest)
     insert, ends = np.repeat(gaps + 1, 2), np.ravel([times[gaps], times[gaps + 1]], order="F")
     losses, used = np.insert(losses, insert, math.nan, axis=1), np.insert(used, insert, 0.0, axis=1)
@@ -309,8 +305,10 @@ def _add_legend(
     found.sort(key=lambda entry: entry[0])
     over = [name for name in names if name not in plugin.jobs.reports and name in ended]
     found += sorted((ended[n]["owner"], n, color(n), ended[n]["event"]) for n in over)
-    more = len(found) - MOST_NAMED
-    del found[MOST_NAMED:]
+    # Maximum number of names in the legend.
+    most_named = 100
+    more = len(found) - most_named
+    del found[most_named:]
     if more > 0:
         found.append(("", f"and {more} more", "", ""))
     for name, ink in zip(data.threads["job"], data.threads["color"], strict=True):

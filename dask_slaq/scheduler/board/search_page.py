@@ -39,8 +39,6 @@ MOST_IN_ALL, FEWEST_POINTS = 12_000, 6
 MOST_PARAMETERS, MOST_ROWS = 8, 500
 #: Number of models above which all but the first are faint, and only these have their forecast.
 MANY, FIRST = 60, 10
-#: Part of the losses, from the lowest, that the plot of curves shows.
-SHOWN = 0.97
 LINE = ("x", "y", "color", "alpha", "model", "state", "loss", "params")
 
 
@@ -106,10 +104,12 @@ def _add_curves(data: SearchData, rows: list[dict[str, Any]], settings: SearchSe
             end = max(settings.steps or longest, row["iteration"] + 1)
             line = [row["iteration"], end], [row["loss"], row["predicted"]]
             _add(data.forecasts, row, *line, 0.5)
+    # Part of the losses, from the lowest, that the plot of curves shows.
+    shown = 0.97
     if known:
         # The first losses of bad models would take the whole plot.
         losses = np.concatenate(known)
-        cut = (0.0, SHOWN) if not settings.maximize else (1 - SHOWN, 1.0)
+        cut = (0.0, shown) if not settings.maximize else (1 - shown, 1.0)
         low, high = np.quantile(losses, cut).tolist()
         room = 0.05 * (high - low) or max(abs(high), 1.0) * 0.05
         data.low, data.high = low - room, high + room

@@ -85,10 +85,6 @@ def overview(plugin: RunningPlugin) -> dict[str, Any]:
     }
 
 
-#: Days whose usage the board shows.
-RECENT = 14
-
-
 async def usage_of(accounts: Accounts, by: Sequence[str], seconds: float | None) -> dict[str, Any]:
     """Return usage by fields of `UsageKey`, of the last `seconds` in whole days, or all.
 
@@ -124,9 +120,10 @@ async def usage_of(accounts: Accounts, by: Sequence[str], seconds: float | None)
 def core_seconds_by_day(accounts: Accounts) -> dict[tuple[int, str], float]:
     """Return the core-seconds of the last days by day and owner."""
     accounts.settle()
+    # Days whose usage the board shows.
     return {
         (day, owner): seconds
         for day, of_day in accounts.spent.days.items()
         for owner, seconds in of_day.items()
-        if day > time() // DAY - RECENT
+        if day > time() // DAY - 14
     }

@@ -18,13 +18,8 @@ import numpy as np
 
 from dask_slaq.core.errors import SlaqError
 
-#: Fraction of rising steps above which a curve counts as noisy, unless its line has `noisy`.
-NOISY_RISES = 0.3
-#: Minimum points of a job's curve, and minimum fall relative to its largest absolute loss.
+#: Minimum points of a job's curve.
 MIN_POINTS = 15
-MIN_PROGRESS = 0.01
-#: Largest absolute loss in a file: noise and differences must not overflow.
-MAX_LOSS = 1e200
 
 
 class CurveError(SlaqError, ValueError):
@@ -60,13 +55,16 @@ def parse(record: Any) -> LossCurve:
         raise ValueError(f"a curve is an object with id and loss, not {record!r:.60}")
     if not isinstance(record.get("id"), str):
         raise ValueError(f"'id' must be a str, not {record.get('id')!r:.60}")
-    loss = numbers(record, "loss", -MAX_LOSS, MAX_LOSS)
+    # Largest absolute loss in a file: noise and differences must not overflow.
+    max_loss = 1e200
+    loss = numbers(record, "loss", -max_loss, max_loss)
     if len(loss) < 2:
         raise ValueError(f"'loss' has {len(loss)} values; a curve needs at least 2")
     array = np.array(loss, dtype=float)
     noisy = record.get("noisy")
     if noisy is None:
-        noisy = bool(np.mean(np.diff(array) > 0) > NOISY_RISES)
+        # Fraction of rising steps above which a curve counts as noisy, unless its line has `noisy`.
+        noisy = bool(np.mean(np.diff(array) > 0) > 0.3)
     group = record.get("algorithm") or record.get("model") or record.get("source")
     return LossCurve(record["id"], str(group or record["id"]), array, bool(noisy))
 
@@ -118,7 +116,7 @@ def fit_for_jobs(curves: Iterable[LossCurve]) -> list[LossCurve]:
 
 def _progresses(loss: np.ndarray) -> bool:
     fall = loss[0] - loss.min()
-    if fall <= MIN_PROGRESS * np.abs(loss).max():
+    if fall <= 0.01 * np.abs(loss).max():  # it hardly falls
         return False
     early = loss[: 1 + round(0.05 * len(loss))]
     return bool(loss[0] - early.min() < 0.9 * fall)

@@ -22,13 +22,10 @@ from dask_slaq.lab.simulation.workload.curves import LossCurve, iterations_to, s
 
 #: Setting of the paper's §6.2, and its mean seconds to 90 and 95 % under fair shares.
 PAPER_JOBS, PAPER_CORES, PAPER_INTERARRIVAL = 160, 640, 15.0
-PAPER_T90, PAPER_T95 = 71.0, 98.0
 #: Seeds of the lists that the calibration averages over.
 CALIBRATION_SEEDS = range(6)
 #: Range of the total work of a job, relative to the mean.
 SIZES = (0.5, 1.5)
-#: Possible numbers of parallel tasks per iteration, where iterations run in waves.
-PARTITIONS = (16, 32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,8 @@ def make_jobs(
     arrivals *= interarrival * (jobs - 1) / max(arrivals[-1], 1e-12)
     size = draw[1].uniform(*SIZES, jobs)
     size *= work / size.mean()
-    partitions = draw[2].choice(PARTITIONS, jobs)
+    # Possible numbers of parallel tasks per iteration, where iterations run in waves.
+    partitions = draw[2].choice((16, 32, 64, 128, 256, 512), jobs)
     drawn = sample(list(curves), jobs, draw[3])
     width = len(str(jobs - 1))
     made = []
@@ -140,6 +138,7 @@ def calibrate(curves: Sequence[LossCurve]) -> float:
     if all(np.isnan(to[0]).all() for to in work):
         raise InvalidSetting("no curve falls, so that there is nothing to calibrate the work by")
     low, high = 1.0, 1e6  # core-seconds
+    paper_t90, paper_t95 = 71.0, 98.0
     while high / low > 1.001:
         middle = math.sqrt(low * high)
         times = [
@@ -147,7 +146,7 @@ def calibrate(curves: Sequence[LossCurve]) -> float:
             for a, w in zip(arrivals, work, strict=True)
         ]
         t90, t95 = np.mean(times, axis=0)
-        below = t90 * t95 < PAPER_T90 * PAPER_T95
+        below = t90 * t95 < paper_t90 * paper_t95
         low, high = (middle, high) if below else (low, middle)
     return math.sqrt(low * high)
 
@@ -192,13 +191,6 @@ def time_shared(arrivals: FloatArray, work: FloatArray, cores: int) -> FloatArra
     return times
 
 
-#: Of sublinear jobs: range (log-uniform) of the threads at which a job is fastest, largest serial
-#: part of an iteration, and threads on which the job takes as long as a linear one.
-FASTEST = (32.0, 256.0)
-SERIAL = 0.01
-SAME = 32.0
-#: Tolerance in threads: sums of fractions differ from whole numbers by less.
-ROUNDING = 1e-9
 #: Number of thread counts that `fastest` tries.
 COUNTS = 200
 
@@ -274,12 +266,18 @@ class Sublinear(Law):
     def __init__(self, jobs: Sequence[SimulatedJob], seed: int) -> None:
         super().__init__(jobs, seed)
         rng = np.random.default_rng([seed, 11])
-        fastest = np.exp(rng.uniform(math.log(FASTEST[0]), math.log(FASTEST[1]), len(jobs)))
-        serial, part = rng.uniform(0.0, SERIAL, len(jobs)), rng.uniform(0.0, 1.0, len(jobs))
+        # Of sublinear jobs: range (log-uniform) of the threads at which a job is fastest, largest
+        # serial part of an iteration, and threads on which the job takes as long as a linear one.
+        fastest_range = (32.0, 256.0)
+        fastest = np.exp(
+            rng.uniform(math.log(fastest_range[0]), math.log(fastest_range[1]), len(jobs))
+        )
+        serial, part = rng.uniform(0.0, 0.01, len(jobs)), rng.uniform(0.0, 1.0, len(jobs))
         # These factors put the minimum, where t1 / N^2 = t2 / N + t3, at `fastest`.
         per_log, per_thread = part / fastest, (1.0 - part) / fastest**2
         theta = np.stack([serial, np.ones(len(jobs)), per_log, per_thread])
-        theta /= SAME * self._form(theta, np.full(len(jobs), SAME))
+        same = 32.0
+        theta /= same * self._form(theta, np.full(len(jobs), same))
         self._terms = self.work * theta
         self.terms = self._terms.T
 
@@ -306,10 +304,12 @@ def law(name: str, jobs: Sequence[SimulatedJob], seed: int = 0) -> Law:
 
 def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
     """Return iterations per second (n,) of `jobs` by a `law` on fractional `threads` (n,)."""
-    low = np.floor(threads + ROUNDING)
+    # Tolerance in threads: sums of fractions differ from whole numbers by less.
+    rounding = 1e-9
+    low = np.floor(threads + rounding)
     part = threads - low
     whole = np.minimum(low, 1.0) / law.seconds(jobs, np.maximum(low, 1.0))
-    if not (part > ROUNDING).any():
+    if not (part > rounding).any():
         return whole
     return whole + np.maximum(part, 0.0) * (1.0 / law.seconds(jobs, low + 1.0) - whole)
 
