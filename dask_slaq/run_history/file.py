@@ -70,9 +70,6 @@ _SCHEMA = (
     "CREATE TABLE ended (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
     # Models of searches of an owner and a kind, by parameters and place.
     "CREATE TABLE searches (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
-    # Whether a job ended in its band, and its score; see `EndForecasts`.
-    "CREATE TABLE foretold (number INTEGER PRIMARY KEY, held INTEGER NOT NULL,"
-    " score REAL NOT NULL)",
     f"PRAGMA application_id = {APPLICATION}",
     f"PRAGMA user_version = {VERSION}",
 )

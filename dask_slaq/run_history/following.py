@@ -59,13 +59,11 @@ class RunHistory:
         self._engine = engine
         self._loading: dict[str, asyncio.Future[list[PastRun]]] = {}  # kinds that are being read
         self._loaded: set[str] = set()  # kinds that were read, but for forgotten ones
-        self._ends = 0  # number of ends that were stored
         self._loop = asyncio.get_running_loop()
         if path is not None:
             from dask_slaq.run_history.store import RunStore  # and SQLite
 
             self.store = RunStore(path)
-            self._read(lambda ends: engine().jobs.ends.recall(ends), self.store.ends)
             self._read(self._recall_searches, self.store.events, "searches")
 
     def fail(self, error: Exception) -> None:
@@ -176,14 +174,6 @@ class RunHistory:
         self._loaded.add(kind)
         for run in reversed(found):
             self.runs.recall(run)
-
-    @safely
-    def judged(self) -> None:
-        """Store how well the end of a job was foretold, if one was judged."""
-        ends = self._engine().jobs.ends
-        if self.store is not None and ends.judged > self._ends:
-            self._ends = ends.judged
-            self.store.add_end(*ends.held[-1])
 
     @safely
     def _keep(self, run: PastRun) -> None:

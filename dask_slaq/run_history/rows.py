@@ -9,12 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from datetime import date, timedelta
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.jobs.ends import HITS
 from dask_slaq.core.owners.reservations import Reservation
 from dask_slaq.core.owners.usage import COLUMNS, DAY, EARLIER, OTHERS, OUTCOMES, Usage, UsageKey
 from dask_slaq.core.run_history import Kind, PastRun, thinned
@@ -137,21 +135,6 @@ def _insert(connection: sqlite3.Connection, table: str, most: int, **values: Any
     connection.execute(
         f"DELETE FROM {table} WHERE number <= (SELECT max(number) FROM {table}) - ?", (most,)
     )
-
-
-def insert_end(connection: sqlite3.Connection, held: bool, score: float) -> None:
-    """Insert whether a job ended in its band, and its score."""
-    _insert(connection, "foretold", HITS, held=int(held), score=score)
-
-
-def select_ends(connection: sqlite3.Connection) -> list[tuple[bool, float]]:
-    """Return which of the last jobs ended in their band, and their scores, oldest first."""
-    rows = connection.execute("SELECT held, score FROM foretold ORDER BY number").fetchall()
-    return [
-        (bool(held), score)
-        for held, score in rows
-        if held in (0, 1) and isinstance(score, float) and isfinite(score)
-    ][-HITS:]
 
 
 def replace_reservations(connection: sqlite3.Connection, all_: Iterable[Reservation]) -> None:

@@ -74,10 +74,6 @@ class RunStore:
     def _count(self) -> None:
         self.stored += 1
 
-    def add_end(self, held: bool, score: float) -> None:
-        """Queue whether a job ended in its band, and its score."""
-        self._put(lambda connection: sql.insert_end(connection, held, score))
-
     def add_usage(
         self, rows: Sequence[tuple[UsageKey, Usage]], then: Callable[[], object] = bool
     ) -> bool:
@@ -104,10 +100,6 @@ class RunStore:
         """Read usage as `select_usage` does, with what is queued; None if it cannot be read."""
         self.flush(PATIENCE)
         return self._read(lambda connection: sql.select_usage(connection, by, since))
-
-    def ends(self) -> list[tuple[bool, float]]:
-        """Read which of the last jobs ended in their band, and their scores, oldest first."""
-        return self._read(sql.select_ends) or []
 
     def reservations(self) -> list[Reservation]:
         """Read the reservations; none if the file cannot be read."""

@@ -425,7 +425,6 @@ class SlaqPlugin(DaskHooks):
             lambda: self.jobs.forget(name, outcome),
             lambda: self.pools.remove(name),  # nothing is left of it, unless that has failed
             lambda: self.jobs.drop(name, outcome),
-            self.run_history.judged,
             self.messages.waiting.look,
             self._end_all,
         ):

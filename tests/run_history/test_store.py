@@ -9,7 +9,6 @@ import threading
 import numpy as np
 import pytest
 
-from dask_slaq.core.jobs.ends import HITS
 from dask_slaq.core.run_history import Kind, PastRun
 from dask_slaq.run_history import RunStore, StoreError, prune, read_kinds, read_runs
 
@@ -228,13 +227,3 @@ def test_a_slow_disk_costs_runs_and_no_memory(tmp_path, caplog, monkeypatch):
     store.close()
     assert store.dropped + store.stored == 600 and store.dropped > 500 and store.failed is None
     assert len([r for r in caplog.records if r.name.startswith("dask_slaq")]) == 1
-
-
-def test_the_last_ends_come_back_in_their_order(store):
-    held = [(k % 3 == 0, k / 10) for k in range(HITS + 20)]
-    for each in held:
-        store.add_end(*each)
-    assert store.flush() and store.ends() == held[-HITS:]
-    with sqlite3.connect(store.path) as connection:
-        connection.execute("UPDATE foretold SET held = 'damaged' WHERE number = ?", (len(held),))
-    assert store.ends() == held[-HITS:-1]

@@ -112,7 +112,8 @@ def _titles(runs: Sequence[DemoRun]) -> list[str]:
 
 def _ready(runs: Sequence[DemoRun], ranges: dict[str, Any]) -> Any:
     """Draw the lowest loss among the models that are ready, as a step line per run."""
-    chart = _figure(title="Lowest loss among the models that are ready", **ranges)
+    title = "Lowest loss among the models that are ready"
+    chart = _figure(title=title, y_axis_type="log", **ranges)
     color_of = dict(zip(dict.fromkeys(run.way for run in runs), WAYS, strict=True))
     for run in runs:
         ready = sorted((t.done - run.start, t.loss) for t in run.trainings if t.curve and t.done)
