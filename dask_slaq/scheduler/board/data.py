@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import count
 from time import localtime, monotonic, strftime, time
 from typing import Any, NamedTuple, TypeVar
@@ -32,40 +32,23 @@ from dask_slaq.scheduler.views import core_seconds_by_day, curves_to_come, in_wo
 #: Colors of tasks outside jobs, and of all jobs together that are not shown one by one.
 UNOWNED, OTHERS = "#cccccc", "#8c8c8c"
 
-#: Number of jobs whose colors are remembered.
-REMEMBERED = 1000
+_numbers = count()
 
 
-def _colors() -> Callable[[str], str]:
-    """Return colors by order of appearance, which are further apart than by hashes of names."""
-    numbers = count()
+@lru_cache(1000)
+def color_of(name: str) -> str:
+    """Return the color of a job, an owner, or a pool of unowned tasks.
 
-    # Lightness and saturation, in turns.
-    tones = ((0.45, 0.75), (0.65, 0.6), (0.32, 0.6))
-
-    @lru_cache(REMEMBERED)
-    def of(name: str) -> str:
-        number = next(numbers)
-        lightness, saturation = tones[number % len(tones)]
-        # Part of the circle of hues from one job to the next: successive ones differ much, none
-        # recurs.
-        rgb = colorsys.hls_to_rgb(0.58 + number * ((5**0.5 - 1) / 2), lightness, saturation)
-        return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
-
-    return of
-
-
-_of_schedulers: WeakKeyDictionary[Scheduler, Callable[[str], str]] = WeakKeyDictionary()
-
-
-def color_of(scheduler: Scheduler, name: str) -> str:
-    """Return the color of a job, or pool of unowned tasks, on the board of a scheduler."""
+    Colors are by order of appearance: they are further apart than by hashes of names.
+    """
     if name.startswith("other:"):
         return UNOWNED
-    colors = _of_schedulers.get(scheduler)
-    if colors is None:
-        colors = _of_schedulers[scheduler] = _colors()
-    return colors(name)
+    number, tones = next(_numbers), ((0.45, 0.75), (0.65, 0.6), (0.32, 0.6))
+    lightness, saturation = tones[number % len(tones)]
+    # By the golden ratio, hues that follow each other differ much, and none recurs.
+    hue = 0.58 + number * (5**0.5 - 1) / 2
+    rgb = colorsys.hls_to_rgb(hue, lightness, saturation)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
 
 
 #: Seconds of the past that are shown, and maximum number of points per line.
@@ -121,7 +104,6 @@ class BoardData:
     usage: Columns = field(default_factory=lambda: empty(*BOX, "owner", "day", "color"))
     jobs: Columns = field(default_factory=lambda: empty("color", "ink", *(c.name for c in COLUMNS)))
     legend: Columns = field(default_factory=lambda: empty("name", "owner", "color", "outcome"))
-    color: Callable[[str], str] = lambda name: OTHERS  # of a job or an owner
 
 
 # What pages show, by scheduler and page, and until when it is used again.
@@ -186,13 +168,12 @@ def _data(plugin: RunningPlugin) -> BoardData:
         data.broken = True
     elif not status["jobs"]:
         data.note = "No job is running."
-    data.color = partial(color_of, plugin.scheduler)
     epochs = _recent_epochs(plugin, max(len(running), 1))
     for name, line in zip(epochs.names, epochs.losses, strict=True):
         known = np.flatnonzero(np.isfinite(line))
         if len(known):
             shown = slice(known[0], known[-1] + 1)
-            _add_line(data.losses, epochs.seconds[shown], line[shown], name, data.color(name))
+            _add_line(data.losses, epochs.seconds[shown], line[shown], name, color_of(name))
     _add_threads(data, epochs)
     if len(epochs.seconds):
         passed = -epochs.seconds[0]
@@ -258,7 +239,7 @@ def _add_threads(data: BoardData, epochs: _RecentEpochs) -> None:
         return
     of_jobs, unowned = epochs.threads[:-1], epochs.threads[-1]
     order = np.argsort(-of_jobs.sum(axis=1), kind="stable")
-    shown = [(n := epochs.names[i], data.color(n), of_jobs[i]) for i in order[:MOST_SHOWN].tolist()]
+    shown = [(n := epochs.names[i], color_of(n), of_jobs[i]) for i in order[:MOST_SHOWN].tolist()]
     if (others := len(order) - MOST_SHOWN) > 0:
         rest = of_jobs[order[MOST_SHOWN:]].sum(axis=0)
         shown.append((f"{others} other job{'s' if others > 1 else ''}", OTHERS, rest))
@@ -293,14 +274,14 @@ def _add_job(data: BoardData, row: Row, end: str, ink: str) -> None:
     cells: dict[str, Any] = {column.name: column.text(row) for column in COLUMNS}
     if row.get("reports", True):
         cells["iteration"] = row["iteration"]
-    _add(data.jobs, {**cells, "ends": end, "color": data.color(row["job"]), "ink": ink})
+    _add(data.jobs, {**cells, "ends": end, "color": color_of(row["job"]), "ink": ink})
 
 
 def _add_legend(
     data: BoardData, plugin: RunningPlugin, names: list[str], ended: dict[str, dict[str, Any]]
 ) -> None:
     """Add a name for each color, by owner: running jobs, then those that have ended."""
-    owners, color = plugin.jobs.owner, data.color
+    owners, color = plugin.jobs.owner, color_of
     found = [(owners[name], name, color(name), "") for name in plugin.jobs.reports]
     found.sort(key=lambda entry: entry[0])
     over = [name for name in names if name not in plugin.jobs.reports and name in ended]
@@ -326,7 +307,7 @@ def _add_forecasts(
         near = curve.seconds <= seconds
         ahead = curve.seconds[near]
         line = ((curve.loss - curve.best) / curve.span)[near]
-        _add_line(data.forecasts, ahead, line, name, data.color(name))
+        _add_line(data.forecasts, ahead, line, name, color_of(name))
         if curve.low is None or curve.high is None:
             continue
         edges = [
@@ -335,7 +316,7 @@ def _add_forecasts(
         ]
         x = np.concatenate([ahead, ahead[::-1]])
         y = np.concatenate([edges[0], edges[1][::-1]])
-        _add_line(data.bands, x, y, name, data.color(name))
+        _add_line(data.bands, x, y, name, color_of(name))
 
 
 def _add_shares(data: BoardData, status: dict[str, Any], recent: dict[str, float]) -> None:
@@ -381,7 +362,7 @@ def _add_usage(data: BoardData, by_day: dict[tuple[int, str], float]) -> None:
             "top": at[day] + seconds,
             "owner": owner or "(none)",
             "day": begin,
-            "color": OTHERS if owner == OTHER_OWNERS else data.color(owner),
+            "color": OTHERS if owner == OTHER_OWNERS else color_of(owner),
         }
         at[day] += seconds
         _add(data.usage, box)
