@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import sleep
@@ -20,7 +20,6 @@ from distributed.metrics import time
 
 #: Names of ways that are not shown as they are.
 NAMES = {"none": "plain Dask"}
-STATES = ("training", "waiting", "done", "failed", "to come")
 
 Figures = dict[str, dict[str, Any]]
 
@@ -63,12 +62,6 @@ class DemoTraining:
     def loss(self) -> float:
         """Last loss."""
         return self.curve[-1][1] if self.curve else math.inf
-
-    def state(self, waiting: Collection[str]) -> str:
-        """Return the state, which is "waiting" for the names in `waiting`."""
-        if self.done:
-            return "failed" if self.error else "done"
-        return "waiting" if self.name in waiting else "training" if self.curve else "to come"
 
 
 @dataclass
@@ -143,24 +136,16 @@ def announced(runs: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield way
 
 
-def watch(
-    run: DemoRun,
-    waiting: Callable[[], Collection[str]] = tuple,
-    look: float = 0.5,
-    period: float = 5.0,
-) -> None:
+def watch(run: DemoRun, look: float = 0.5, period: float = 5.0) -> None:
     """Look at a `run` every so many seconds until it ends, and print a line each `period`."""
-    due, going = time(), True
-    while going:
+    due, ended, count = time(), 0, len(run.trainings)
+    while ended < count:
         sleep(look)
-        held = waiting()
-        states = [training.state(held) for training in run.trainings]
-        going = not {"done", "failed"}.issuperset(states)
-        if time() >= due or not going:
+        ended = sum(training.done is not None for training in run.trainings)
+        if time() >= due or ended == count:
             due += period
-            count = ", ".join(f"{states.count(s)} {s}" for s in STATES if s in states)
             way = NAMES.get(run.way, run.way)
-            print(f"{way:>10} {time() - run.start:5.1f} s  {count}", flush=True)
+            print(f"{way:>10} {time() - run.start:5.1f} s  {ended} of {count} done", flush=True)
 
 
 def figures_of(runs: Sequence[DemoRun], measure: Callable[[DemoRun], dict[str, Any]]) -> Figures:

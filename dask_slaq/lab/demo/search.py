@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
 import numpy as np
-from dask.typing import Key
 from distributed import Client, Future, get_worker
 from distributed.metrics import time
 
@@ -74,20 +72,17 @@ def one_step(model: Any, copies: int) -> float:
     return float(-np.log(np.clip(likely, 1e-6, 1)).mean())
 
 
-def train(key: str, model: Any, steps: int, copies: int) -> tuple[list[Any], list[Any]]:
-    """Train a `model`, the one of a `key`, for `steps` on `copies` of the digits, with its events.
+def train(model: Any, steps: int, copies: int) -> tuple[list[Any], list[Any]]:
+    """Train a `model` for `steps` on `copies` of the digits.
 
     Returns curve and spans of a `DemoTraining`.
     """
-    worker = get_worker()
-    curve: list[Any] = []
-    spans: list[Any] = []
+    curve, spans, address = [], [], get_worker().address
     for _ in range(steps):
         start = time()
         loss, stop = one_step(model, copies), time()
         curve.append((stop, loss))
-        spans.append((worker.address, start, stop))
-        worker.log_event(key.partition(" ")[0], (key, stop, loss))
+        spans.append((address, start, stop))
         slaq.report(loss)
     return curve, spans
 
@@ -110,11 +105,11 @@ def search(client: Client, options: Options) -> local.Result:
     local.on_each_worker(client, noisy, copies)
     runs = []
     plain, ours = ("plain", "plain client.map"), ("search", "a search")
-    for number, way in enumerate(local.announced((plain, ours, ours, plain))):  # drift cancels
+    for way in local.announced((plain, ours, ours, plain)):  # drift cancels
         plugin = slaq.SlaqPlugin()  # a new one remembers no run
         if way == "search":
             client.register_plugin(plugin)
-        runs.append(_run(client, way, f"{way}-{number}", options, copies))
+        runs.append(_run(client, way, options, copies))
         if way == "search":
             client.unregister_scheduler_plugin(plugin.name)
     ways = local.figures_of(runs, measure)
@@ -130,41 +125,29 @@ def search(client: Client, options: Options) -> local.Result:
     return local.Result(about, runs, figures, SHOWN, said, ranked=True)
 
 
-def _run(client: Client, way: str, topic: str, options: Options, copies: int) -> DemoRun:
+def _run(client: Client, way: str, options: Options, copies: int) -> DemoRun:
     models = grid(options.count, options.seed, copies)
-    trainings = {f"{topic} {name}": DemoTraining(name) for name in models}
-
-    def stepped(event: tuple[float, Any]) -> None:
-        key, at, loss = event[1]
-        trainings[key].curve.append((at, loss))
-
-    def ended(future: Future[Any]) -> None:
-        of_key[future.key].done = time()
-
-    client.subscribe_topic(topic, stepped)
     block: Any = nullcontext()
     if way == "search":
         block = slaq.search("demo", steps=options.steps, client=client)
-    with block as found:
-        run = DemoRun(way, list(trainings.values()))
-        work: dict[str, Any] = {"steps": options.steps, "copies": copies}
-        futures = client.map(train, list(trainings), list(models.values()), **work)
+    with block:
+        run = DemoRun(way, list(map(DemoTraining, models)))
+        work: dict[str, Any] = {"steps": options.steps, "copies": copies, "pure": False}
+        futures = client.map(train, list(models.values()), **work)
         of_key = {f.key: one for f, one in zip(futures, run.trainings, strict=True)}
+
+        def ended(future: Future[Any]) -> None:
+            of_key[future.key].done = time()
+
         for future in futures:
             future.add_done_callback(ended)
-        local.watch(run, lambda: waiting(found, of_key) if found else ())
-    client.unsubscribe_topic(topic)
+        local.watch(run)
     for training, future in zip(run.trainings, futures, strict=True):
         if future.status == "finished":
             training.curve, training.spans = future.result()
         else:
             training.error = "".join(traceback.format_exception(future.exception()))
     return run
-
-
-def waiting(search: Any, of_key: Mapping[Key, DemoTraining]) -> list[str]:
-    """Return the names of the models of a `search` that wait."""
-    return [of_key[t["key"]].name for t in search.trials() if t["state"] == "waiting"]
 
 
 def measure(run: DemoRun) -> dict[str, Any]:

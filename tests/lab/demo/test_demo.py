@@ -36,7 +36,7 @@ def test_models_train_both_ways(tmp_path):
     assert ways["plain"]["models"] == ways["search"]["models"]
     busy = "run it again when the machine is idle" in said
     assert busy or "Every model ended with the same loss both ways" in said
-    assert said.count("6 done") == 4
+    assert said.count("6 of 6 done") == 4
     assert re.findall(r"Run (\d) of 4: (.*)", said) == [
         ("1", "plain client.map"), ("2", "a search"), ("3", "a search"), ("4", "plain client.map")
     ]  # fmt: skip
@@ -60,7 +60,7 @@ def test_jobs_train_under_every_policy(tmp_path):
             assert job["seed"] == 5
             assert 0 <= job["t90_s"] <= job["t95_s"] <= job["completion_s"]
     assert "mean time to 90 % loss reduction" in said
-    assert "2 done" in said and "Run 2 of 2: the policy max-total" in said
+    assert "2 of 2 done" in said and "Run 2 of 2: the policy max-total" in said
     draws(html, charts=4)
 
 
@@ -73,7 +73,7 @@ def test_fits_of_dask_ml_run_on_plain_dask_and_as_jobs(tmp_path):
     for figures in policies.values():
         assert 0 < figures["t90_mean_s"] <= figures["makespan_s"]
         assert len(figures["jobs"]) == 3 and len(figures["runs"]) == 2
-    assert "plain Dask" in said and said.count("3 done") == 4
+    assert "plain Dask" in said and said.count("3 of 3 done") == 4
     assert "Run 3 of 4: each fit a job" in said and "unregistered" not in said
     draws(html, charts=4)
 

@@ -89,33 +89,18 @@ def test_the_report_is_one_file_that_shows_all(ranked):
     assert "No &lt; gain" in page.replace("&amp;", "&") or "No \\u0026lt; gain" in page
 
 
-def states() -> DemoRun:
-    return DemoRun(
-        "search",
-        [
-            DemoTraining("soon"),
-            DemoTraining("trains", curve=[(1.0, 0.5)]),
-            DemoTraining("waits", curve=[(1.0, 0.25)]),
-            DemoTraining("ended", curve=[(1.0, 0.125)], done=2.0),
-            DemoTraining("broke", done=2.0, error="Traceback"),
-        ],
-    )
-
-
-def test_plain_lines_without_a_terminal(monkeypatch, capsys):
-    shown, turns = states(), []
+def test_a_line_now_and_then_and_at_the_end(monkeypatch, capsys):
+    shown, looks = DemoRun("search", [DemoTraining("ended", done=2.0), DemoTraining("goes on")]), []
 
     def later(seconds):
-        turns.append(seconds)
-        if len(turns) == 3:
-            for training in shown.trainings:
-                training.done = 2.0
+        looks.append(seconds)
+        if len(looks) == 3:
+            shown.trainings[1].done = 2.0
 
     monkeypatch.setattr(local, "sleep", later)
-    local.watch(shown, lambda: ["waits"])
+    local.watch(shown)
     first, last = capsys.readouterr().out.splitlines()  # and nothing in between
-    assert "1 training, 1 waiting, 1 done, 1 failed, 1 to come" in first
-    assert "4 done, 1 failed" in last
+    assert "1 of 2 done" in first and "2 of 2 done" in last
 
 
 def test_work_fills_the_time_of_all_workers():
