@@ -12,9 +12,6 @@ from dask_slaq.core.forecast.history import MOST, Histories, NormalizedWindow
 from dask_slaq.core.forecast.types import HORIZONS, FitStatus, interpolation
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
 
-#: A run is flat from this many reports on if its later half is not lower than the first by this
-#: many standard errors, nor its newest reports by that many. This part of a fall is kept.
-FLAT_REPORTS, FLAT_HALVES, FLAT_NEWEST, FLAT_KEPT = 32, 1.5, 2.0, 0.01
 #: A job is due for a refit after one report, plus one more per `MATURITY` reports so far, at most
 #: `MOST_UNFITTED`.
 MATURITY, MOST_UNFITTED = 16, 6
@@ -141,7 +138,8 @@ class ForecastCache(JobArrays):
         fall[diverging] = 0.0
         span = np.where(diverging, 0.0, view.unit * np.ptp(view.losses, axis=1))
         fall += _exploration(view.total, noise, span, fall[:, -1])
-        fall[_is_flat(view)] *= FLAT_KEPT
+        # Part of a fall that is kept of a flat run.
+        fall[_is_flat(view)] *= 0.01
         np.minimum(fall, (level - zero)[:, None], out=fall)
         few = status == FitStatus.TOO_FEW_REPORTS
         if few.any():
@@ -206,11 +204,14 @@ def _is_flat(view: NormalizedWindow) -> BoolArray:
     # Number of newest reports by which a run is no longer flat.
     n_newest = 8
     newest = middle - view.losses[:, :n_newest].mean(axis=1)
+    # A run is flat from this many reports on if its later half is not lower than the first by this
+    # many standard errors, nor its newest reports by that many.
+    flat_reports, flat_halves, flat_newest = 32, 1.5, 2.0
     return (
-        (view.total >= FLAT_REPORTS)
+        (view.total >= flat_reports)
         & (view.noise > 0)
-        & (fallen < FLAT_HALVES * error)
-        & (newest < FLAT_NEWEST * noise / np.sqrt(n_newest))
+        & (fallen < flat_halves * error)
+        & (newest < flat_newest * noise / np.sqrt(n_newest))
     )
 
 

@@ -34,9 +34,6 @@ N_STRETCHES, AS_IS = len(STRETCHES), 2
 N_HYPOTHESES = MOST_LIKE * N_STRETCHES
 #: Widest standard deviation of that log: what is assumed when like runs tell nothing of it.
 ANY_RANGE = 2.0
-#: Minimum standard deviation of the log of a job's first loss as expected from like runs, and
-#: maximum squared deviations by which a first loss counts as misfit.
-FIRST_SPREAD, STRANGEST = 0.25, 4.0
 #: Maximum number of past runs of which the curves are kept at hand.
 MOST_TABLES = 1000
 
@@ -108,7 +105,9 @@ class Hypotheses:
         if relative:
             logs = np.log(first)
             column["log_first"][slot] = level = weight @ logs
-            spread = weight @ (logs - level) ** 2 + FIRST_SPREAD**2
+            # Minimum standard deviation of the log of a job's first loss as expected from like
+            # runs.
+            spread = weight @ (logs - level) ** 2 + 0.25**2
             column["first_spread"][slot] = np.sqrt(spread)
         # Minimum standard deviation of the log of a job's range, as expected from like runs.
         range_spread = 0.25
@@ -202,7 +201,8 @@ class Hypotheses:
         # Another first loss may be due to other data. What it tells fades with the reports.
         log_first = np.log(np.maximum(first, 1e-300))
         strange = (log_first - column["log_first"][slots]) / column["first_spread"][slots]
-        misfit += np.minimum(strange**2, STRANGEST) / total
+        # Maximum squared deviations by which a first loss counts as misfit.
+        misfit += np.minimum(strange**2, 4.0) / total
         scaled = weight * size * unit[:, None]
         mixed = np.einsum("jh,jhb->jb", scaled, fallen)
         ahead = total[:, None] + HORIZONS

@@ -161,11 +161,12 @@ def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
     return x.T * unit
 
 
-#: Weight of linear scaling at the start and maximum weight of past jobs, in observations, and the
-#: maximum fraction of the memory of past jobs that current jobs replace in one update.
-FIRST, KEPT, REMEMBER = 2.0, 100.0, 0.05
-#: Relative error below which linear scaling is good enough, and relative noise assumed beforehand.
-GOOD, NOISE = 0.1, 0.1
+#: Maximum weight of past jobs, in observations.
+KEPT = 100.0
+#: Weight of linear scaling at the start, in observations.
+FIRST = 2.0
+#: Relative error below which linear scaling is good enough.
+GOOD = 0.1
 
 
 class Population:
@@ -195,7 +196,8 @@ class Population:
         self._remembered = rescaled(self._remembered[None, :], unit[None])[0]
         own = self._on_one_scale(sums)
         self._pool = self._remembered + own
-        rate = REMEMBER * min(1.0, own[-1] / KEPT)
+        # Maximum fraction of the memory of past jobs that current jobs replace in one update.
+        rate = 0.05 * min(1.0, own[-1] / KEPT)
         self._remembered = (1.0 - rate) * self._remembered + rate * _at_most(own, KEPT)
         pool = self._pool[None, :]
         count = pool[:, -1]
@@ -242,7 +244,8 @@ def clearly_better(error: FloatArray, other: FloatArray, count: FloatArray) -> B
     """Return where squared relative errors (n,) fall to `other` by more than noise explains."""
     # Weight of the assumed noise, in observations.
     noise_weight = 4.0
-    noise = noise_weight * NOISE**2 + np.minimum(error, other)
+    # Relative noise assumed beforehand.
+    noise = noise_weight * 0.1**2 + np.minimum(error, other)
     variance = noise / (noise_weight + np.maximum(count - 2.0, 0.0))
     # Noise variances by which Ernest's law must reduce the squared errors. It has three more terms
     # and is tested often.

@@ -79,8 +79,8 @@ class Scaler:
         return max(min(chosen, most), least)
 
 
-#: Seconds over which the past counts, and job-seconds for which the assumed value counts.
-MEMORY, PRIOR = 3600.0, 600.0
+#: Seconds over which the past counts.
+MEMORY = 3600.0
 
 
 class UsualValue:
@@ -106,12 +106,10 @@ class UsualValue:
         """Value of a second of a job, in seconds of a worker."""
         # Value of a job's second that is assumed, and the least and most, in seconds of a worker.
         assumed, least, most = 5.0, 1.0, 10.0
-        found = (self._paid + assumed * PRIOR) / (self._spent + PRIOR)
+        # Job-seconds for which the assumed value counts.
+        counts_for = 600.0
+        found = (self._paid + assumed * counts_for) / (self._spent + counts_for)
         return min(max(found, least), most)
-
-
-#: Pauses that are remembered, and how many of them the rule without any experience counts for.
-PAUSES, ASSUMED_PAUSES = 64, 4
 
 
 def seconds_to_keep(pauses: Sequence[float], again: float) -> float:
@@ -125,7 +123,8 @@ def seconds_to_keep(pauses: Sequence[float], again: float) -> float:
         return again
     known = np.asarray(pauses, dtype=float)
     # Pauses shorter and longer than anything seen are possible: some that end at any time.
-    assumed = np.linspace(0.0, 2.0 * again, 2 * ASSUMED_PAUSES + 1)[1::2]
+    # How many pauses the rule without any experience counts for.
+    assumed = np.linspace(0.0, 2.0 * again, 2 * 4 + 1)[1::2]
     every = np.concatenate([known, assumed])
     tries = np.unique(np.concatenate([[0.0, again], every[every <= again]]))
     cost = [
@@ -150,7 +149,8 @@ class Levels:
         self._idle: list[bool] = []  # whether it has been without work since
         self._missed: list[float] = []  # what its lack has cost beyond it, in worker-seconds
         self._use: list[float] = []  # what it was worth per second when last wanted, in workers
-        self._pauses: deque[float] = deque(maxlen=PAUSES)
+        # Pauses that are remembered.
+        self._pauses: deque[float] = deque(maxlen=64)
         self._last: float | None = None
 
     @property

@@ -18,8 +18,6 @@ from dask_slaq.cli.text import aligned, printable
 from dask_slaq.core.errors import InvalidSetting, SlaqError
 from dask_slaq.lab.persisting.counting import HANDLER, RepeatedResults
 
-#: Maximum number of layers in a table, and of characters of a name.
-MOST_SHOWN, WIDTH = 12, 40
 LEGEND = (
     "layer: the name of a Dask collection (x.name of an array, df._name); times: that each part "
     "was computed;\nrepeats: core-seconds of all but the first time; saves: if it alone is "
@@ -48,7 +46,8 @@ class Advice(dict[str, Any]):
         if not self.get("layers"):
             return "No result that has a key of its own was computed more than once."
         cells = [["layer", "times", "repeats/s", "saves/s", "size", ""]]
-        for layer in self["layers"][:MOST_SHOWN]:
+        # Maximum number of layers in a table.
+        for layer in self["layers"][:12]:
             times = f"{layer['computed'] / layer['keys']:.1f}"
             numbers = [times, f"{layer['seconds']:.2f}", f"{layer['saves']:.2f}"]
             last = [format_bytes(layer["bytes"]), "persist" * layer["persist"]]
@@ -66,7 +65,9 @@ class Advice(dict[str, Any]):
 
 def _shown(layer: str) -> str:
     name = printable(_TOKEN.sub(r"-\1", layer))
-    return name if len(name) <= WIDTH else f"...{name[-WIDTH:]}"
+    # Maximum number of characters of a name.
+    most_characters = 40
+    return name if len(name) <= most_characters else f"...{name[-most_characters:]}"
 
 
 def advise(client: Client | None = None, memory_limit: str | float | None = None) -> Any:

@@ -121,9 +121,8 @@ def features(view: NormalizedWindow, curves: FloatArray, log_weight: FloatArray)
 
 #: Number of horizons of a forecast that are stored for scoring, from the first.
 N_KEPT = 12
-#: A stored forecast is replaced after `CYCLE` reports. In a young job, whose experts learn most
-#: from each report, it is replaced sooner: after one report, plus one per `YOUTH` reports so far.
-CYCLE, YOUTH = 5, 4
+#: A stored forecast is replaced after so many reports.
+CYCLE = 5
 #: Reports needed before a forecast is stored; with fewer, all experts predict the same.
 FIRST = 2
 #: Weight of the previous score when one report is added.
@@ -193,7 +192,9 @@ class Backtest(JobArrays):
         """Store the experts' `curves`, as from `Ensemble.ask`, of jobs that are due for it."""
         column = self.column
         forecast_at = column["forecast_at"][rows]
-        served = view.total - forecast_at >= np.minimum(CYCLE, 1 + forecast_at // YOUTH)
+        # In a young job, whose experts learn most from each report, it is replaced sooner: after
+        # one report, plus one per four reports so far.
+        served = view.total - forecast_at >= np.minimum(CYCLE, 1 + forecast_at // 4)
         due = np.flatnonzero(served & (view.total >= FIRST))
         losses = np.moveaxis(curves[:, due, :1] - curves[:, due, 1 : 1 + N_KEPT], 0, 1)
         column["losses"][rows[due]] = np.clip(losses, -MOST, MOST)
