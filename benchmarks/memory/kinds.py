@@ -71,7 +71,7 @@ def from_files(paths: Iterable[str | Path], seed: int) -> list[KnownKind]:
     rng = np.random.default_rng([seed, 8])
     groups: dict[str, list[LossCurve]] = {}
     for path in paths:
-        for record in records(path, ValueError, lambda record: record):
+        for record in records(path, ValueError, lambda record, _: record):
             curve = parse(record)
             if fit_for_jobs([curve]):
                 groups.setdefault(_group(record), []).append(curve)

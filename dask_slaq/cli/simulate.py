@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from textwrap import fill
 from typing import Any
 
 import click
@@ -66,6 +67,14 @@ def _options_of_settings(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Loss curves of the jobs: JSON lines with id and loss. Can be repeated.",
 )
 @click.option(
+    "--arrivals",
+    metavar="FILE",
+    show_default="a Poisson process",
+    help="Traces of clusters, JSON lines with trace, arrivals_s, duration_s and gpus: jobs come, "
+    "and are large, as the first ones there; scaled to --interarrival and --load.",
+)
+@click.option("--trace", metavar="NAME", help="Which one, if FILE has several.")
+@click.option(
     "--policies",
     default="fair,max-total,oracle",
     show_default=True,
@@ -84,6 +93,8 @@ def _options_of_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 def simulate(
     policies: list[str],
     curves: tuple[str, ...],
+    arrivals: str | None,
+    trace: str | None,
     processes: int | None,
     json_file: str | None,
     **settings: Any,
@@ -104,7 +115,8 @@ def simulate(
         if sys.stderr.isatty():
             click.echo(f"\r{ended} of {runs} runs ", nl=ended == runs, err=True)
 
-    found = run(policies, curves or None, chosen, processes=processes, say=say)
+    times: dict[str, Any] = {"arrivals": arrivals, "trace": trace}
+    found = run(policies, curves or None, chosen, processes=processes, say=say, **times)
     tell(found, _table(found), json_file)
 
 
@@ -124,7 +136,10 @@ def _table(found: Mapping[str, Any]) -> str:
         f"{s['jobs']} jobs, {s['cores']} cores, one every {s['interarrival']:g} s, "
         f"{s['scaling']} scaling, seeds {s['seed']} to {s['seed'] + s['seeds'] - 1}"
     )
-    return "\n".join([title, "", *aligned(cells), "", _LEGEND])
+    legend = [_LEGEND]
+    if assumption := s.get("assumption"):  # with a trace
+        legend.append(fill(assumption, 100))
+    return "\n".join([title, "", *aligned(cells), "", *legend])
 
 
 @click.command()

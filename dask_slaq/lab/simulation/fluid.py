@@ -69,7 +69,7 @@ class Simulation:
         self.new: list[int] = []
         self.iterations = FluidIterations(jobs)
         most = math.inf if max_cores is None else max_cores
-        self.cap = np.minimum(law.width, most)
+        self.cap = np.minimum(law.width, [min(job.cap, most) for job in jobs])
         #: Position of each job in the last decision, -1 for new jobs.
         self.place = np.full(n, -1)
         self.outcome = Outcome(self.iterations.times)

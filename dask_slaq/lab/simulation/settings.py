@@ -29,6 +29,12 @@ def _setting(default: Any, about: str, *allowed: Any, unset: str = "") -> Any:
 class Settings:
     """Settings of a simulation; the defaults are those of the paper's §6.2. See `_setting`."""
 
+    cores_per_gpu: float | None = _setting(
+        None,
+        "Threads that a job of a trace can use at most for each GPU that it had.",
+        *(1e-3, 1e6),
+        unset="no cap",
+    )
     jobs: int = _setting(160, "Jobs of a list.", 1, 10_000_000)
     cores: int = _setting(640, "Threads of the cluster.", 1, 10_000_000)
     interarrival: float = _setting(15.0, "Mean seconds between two arrivals.", 0, 1e6)

@@ -1,4 +1,4 @@
-"""Workload of a simulation: jobs, loss curves, and laws of running times."""
+"""Workload of a simulation: jobs, loss curves, arrival traces, and laws of running times."""
 
 from dask_slaq.lab.simulation.workload.curves import CurveError as CurveError
 from dask_slaq.lab.simulation.workload.curves import LossCurve as LossCurve
@@ -14,3 +14,8 @@ from dask_slaq.lab.simulation.workload.simulated_jobs import law as law
 from dask_slaq.lab.simulation.workload.simulated_jobs import make_jobs as make_jobs
 from dask_slaq.lab.simulation.workload.simulated_jobs import offered_load as offered_load
 from dask_slaq.lab.simulation.workload.simulated_jobs import rate as rate
+from dask_slaq.lab.simulation.workload.traces import Trace as Trace
+from dask_slaq.lab.simulation.workload.traces import TraceError as TraceError
+from dask_slaq.lab.simulation.workload.traces import about as about
+from dask_slaq.lab.simulation.workload.traces import follow as follow
+from dask_slaq.lab.simulation.workload.traces import read_trace as read_trace

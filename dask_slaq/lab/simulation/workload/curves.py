@@ -42,7 +42,7 @@ def read_curves(paths: Iterable[str | Path]) -> list[LossCurve]:
     """Read the curves of all files, in order. Raises `CurveError`, with file and line."""
     curves: list[LossCurve] = []
     for path in paths:
-        found = records(path, CurveError, parse)
+        found = records(path, CurveError, lambda record, _: parse(record))
         if not found:
             raise CurveError(f"{path}: no curve in this file")
         curves += found
@@ -156,8 +156,8 @@ def iterations_to(
 T = TypeVar("T")
 
 
-def records(path: str | Path, error: type[ValueError], parse: Callable[[Any], T]) -> list[T]:
-    """Return what `parse` makes of each line of `path`, or raise `error`, with its place."""
+def records(path: str | Path, error: type[ValueError], parse: Callable[[Any, str], T]) -> list[T]:
+    """Return what `parse` makes of each line of `path` and its place, or raise `error`."""
     try:
         # `str.splitlines` would also split at characters that names may contain, such as U+2028.
         whole = Path(path).read_bytes()
@@ -169,7 +169,7 @@ def records(path: str | Path, error: type[ValueError], parse: Callable[[Any], T]
     for number, line in enumerate(lines, start=1):
         place = f"{path}, line {number}"
         try:
-            found += [parse(decode(line))] if line.strip() else []
+            found += [parse(decode(line), place)] if line.strip() else []
         except ValueError as problem:
             raise error(f"{place}: {problem}") from problem
     return found
@@ -187,12 +187,17 @@ def decode(line: bytes) -> Any:
         raise ValueError(f"not JSON: {problem}") from problem
 
 
+def field(record: dict[str, Any], key: str, kind: type, called: str) -> Any:
+    """Return the value of a `key` of a `kind`, `called` so in the errors that are raised."""
+    if not isinstance(record.get(key), kind):
+        there = f"not {record[key]!r:.60}" if key in record else "and is missing"
+        raise ValueError(f"{key!r} must be {called}, {there}")
+    return record[key]
+
+
 def numbers(record: dict[str, Any], key: str, low: float, high: float) -> list[float]:
     """Return the list of numbers from `low` to `high` under a `key`. Raises ValueError."""
-    found = record.get(key)
-    if not isinstance(found, list):
-        there = f"not {found!r:.60}" if key in record else "and is missing"
-        raise ValueError(f"{key!r} must be a list, {there}")
+    found: list[float] = field(record, key, list, "a list")
     for k, value in enumerate(found):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{key}[{k}] is {value!r:.60}; it must be a number")

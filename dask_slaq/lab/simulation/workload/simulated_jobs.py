@@ -48,6 +48,8 @@ class SimulatedJob:
     work: float
     #: Parallel tasks per iteration; infinite if the iteration can be divided at will.
     partitions: float
+    #: Most threads that the job can use; the engine knows it.
+    cap: float = math.inf
     weight: float = 1.0
     min_share: float | None = None
     max_share: float | None = None
@@ -58,6 +60,7 @@ class SimulatedJob:
     def settings(self, most: float | None = None) -> dict[str, Any]:
         """Return the keyword arguments of `Engine.add_job`; `most` caps the threads of any job."""
         caps = [cap for cap in (self.max_share, most) if cap is not None]
+        caps += [self.cap] if math.isfinite(self.cap) else []
         return {
             "weight": self.weight,
             "min_share": self.min_share,
