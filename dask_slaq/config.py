@@ -225,6 +225,11 @@ class PluginSettings:
         "a mapping of label to the number of its tasks at once, or null",
         of_machine=True,
     )
+    half_life: float | None = _setting(
+        _or_null(_time(60, 3650 * _DAY)),
+        "a time from 1 minute to 10 years, such as 7d, or null",
+        of_machine=True,
+    )
     operators: tuple[str, ...] = _setting(_names, "a list of owners", of_machine=True)
     lock: bool = _setting(_flag, _FLAG, of_machine=True)
     require_plugin: bool = _setting(_flag, _FLAG)

@@ -61,6 +61,7 @@ NAN, INF = float("nan"), float("inf")
 WRONG = {
     "epoch": [0, "-1s", "soon", NAN, INF, True, 5e-324, "1ns", "", [], [1], "1e400", "2 days", {}],
     "floor": [1.5, "half", NAN],
+    "half_life": ["1s", True, "soon", NAN, INF, []],
     "other_weight": [0, INF],
     "reserve": [1],
     "ahead": [-1],

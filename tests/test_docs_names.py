@@ -23,9 +23,9 @@ def names_in(text: str) -> list[str]:
 
 def test_what_is_found_in_a_text():
     text = (
-        "`slaq.job(x)`, `y.z`, dask_slaq.core; `slaq.pause`, `unpause` and `stop`; slaq.log-size:"
+        "`slaq.job(x)`, `y.z`, dask_slaq.core; `slaq.pause`, `unpause` and `stop`; slaq.half-life:"
     )
-    assert names_in(text) == ["job", "pause", "unpause", "stop", "log-size"]
+    assert names_in(text) == ["job", "pause", "unpause", "stop", "half-life"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -25,6 +25,7 @@ _OWNER_COLUMNS = (
     ("lent", "lent", 3),
     ("borrowed", "borrowed", 3),
     ("idle", "idle", 3),
+    ("factor", "factor", 2),
     ("core-s", "core_seconds", 4),
     ("core-h left", "core_hours_left", 4),
     ("finished", "finished_jobs", 9),

@@ -75,8 +75,8 @@ def explain(job: str, client: Client | None = None) -> dict[str, Any]:
         ``would_change`` (what would give it more threads, as sentences), and, or None if unknown:
         ``next_slot`` (seconds until a thread is free), ``next_thread`` (predicted fall of the
         normalized loss in an epoch by one more thread), ``competing`` (``job``, ``next_thread``: of
-        the best use of another thread), ``yields`` (that its owner's budget is used up),
-        ``last_sent`` (why its newest running task went to its worker).
+        the best use of another thread), ``yields`` (how its owner's weight counts because of what
+        it used lately), ``last_sent`` (why its newest running task went to its worker).
 
     Raises
     ------

@@ -243,6 +243,11 @@ class Engine:
         column["submitted"][row] = seconds
         column["left"][row] = math.nan if more else seconds
 
+    def observe_use(self, used: Mapping[str, float]) -> None:
+        """Record what owners `used` lately, in core-seconds; those that used much yield."""
+        if self.owners is not None:
+            self.owners.observe_use(used)
+
     def set_spare(self, owners: Collection[str]) -> bool:
         """Let `owners` run on what nobody else wants, and no others. Returns if that is new."""
         return self.owners is not None and self.owners.set_spare(owners)
@@ -433,6 +438,7 @@ class Engine:
         weight = jobs.table.column["weight"][rows]
         if self.owners is not None:
             weight = self.owners.weights(jobs, order)
+            self.owners.weigh(jobs, order, self.in_force("max_slowdown"))
         unbound = getattr(self.forecaster, "unbound", None)  # optional for a predictor
         if unbound is not None:
             for some in order.searches:

@@ -235,7 +235,7 @@ class SlaqPlugin(DaskHooks):
             max_slowdown=chosen.max_slowdown,
             floor=chosen.floor,
             predictor=predictor,
-            owners=chosen.owners,
+            owners={} if chosen.half_life and chosen.owners is None else chosen.owners,
             past_runs=self.run_history.runs,
         )
         if self.journal is None:

@@ -1,4 +1,4 @@
-"""Owners and their teams: shares, limits and use count at each level."""
+"""Owners and their teams: shares, limits and use count at each level; who used much yields."""
 
 import math
 
@@ -10,11 +10,56 @@ from hypothesis import strategies as st
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.owners.budgets import Budgets
-from dask_slaq.core.owners.owners import Owners
+from dask_slaq.core.owners.owners import LEAST_FACTOR, Owners
 from dask_slaq.core.owners.terms import OwnerTerms, check_owners, standings
 from dask_slaq.core.owners.tree import OwnerTree
 from dask_slaq.core.owners.usage import Spent
 from dask_slaq.core.policies import fair_fill
+
+
+def owners_of(used, max_slowdown=2.0, owners=None, names=("ann", "bob"), **settings):
+    """The grants of owners with a job each, which could use all of twelve threads."""
+    engine = Engine("max-total", owners=owners or {}, max_slowdown=max_slowdown)
+    for name in names:
+        engine.add_job(f"job of {name}", 0.0, owner=name, **settings.get(name, {}))
+        engine.observe_demand(f"job of {name}", 99)
+    engine.observe_use(used)
+    return engine.reallocate({"w": 12}, 1.0).owners
+
+
+@pytest.mark.parametrize(
+    ("max_slowdown", "ann"), [(math.inf, 2.4), (5.0, 2.4), (2.0, 3.0), (1.0, 6.0)]
+)
+def test_an_owner_that_used_all_lately_yields_within_its_promise(max_slowdown, ann):
+    found = owners_of({"ann": 50.0}, max_slowdown)
+    assert found["ann"].deserved == pytest.approx(ann)
+    assert found["bob"].deserved == pytest.approx(12 - ann)
+    assert (found["ann"].factor, found["bob"].factor) == (0.25, 1.0)
+    assert (found["ann"].lately, found["bob"].lately) == (2.0, 0.0)
+
+
+def test_use_is_compared_with_the_share():
+    owners = {"ann": OwnerTerms(3.0)}
+    fair = owners_of({}, owners=owners)
+    assert owners_of({"ann": 30.0, "bob": 10.0}, owners=owners)["ann"].deserved == pytest.approx(
+        fair["ann"].deserved
+    )
+    less = owners_of({"ann": 20.0, "bob": 20.0}, owners=owners)
+    assert less["ann"].deserved > fair["ann"].deserved == 9.0
+
+
+def test_one_job_with_a_promise_of_its_own_keeps_it():
+    found = owners_of({"ann": 50.0}, math.inf, ann={"max_slowdown": 1.5})
+    assert found["ann"].deserved == pytest.approx(4.0)
+
+
+def test_the_factor_is_bounded_and_no_use_changes_nothing():
+    names = [f"owner-{n}" for n in range(12)]
+    found = owners_of({"owner-3": 1e9}, math.inf, names=names)
+    assert found["owner-3"].factor == LEAST_FACTOR and found["owner-3"].lately == 12
+    assert found["owner-3"].deserved == pytest.approx(12 * 0.1 / 11.1)
+    assert owners_of({"nobody": 5.0}) == owners_of({}) == owners_of({"ann": 0.0})
+    assert {grant.factor for grant in owners_of({}).values()} == {1.0}
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=9))
@@ -41,9 +86,10 @@ def engine_of(owners, *names, threads=12, tasks=99, **known):
     return engine
 
 
-def deserved(*args, **known):
+def deserved(*args, used=None, **known):
     """Return the threads of each owner and team after some decisions."""
     engine = engine_of(*args, **known)
+    engine.observe_use(used or {})
     found = engine.reallocate({"w": 12}, 1.0)
     return {name: pytest.approx(grant.deserved) for name, grant in found.owners.items()}
 
@@ -90,6 +136,12 @@ def test_who_is_listed_in_a_team_cannot_leave_it_by_another_name():
         assert owners.line(name) == (name, "a/")
     assert owners.line("b/ann") == ("b/ann", "b/")
     assert owners.line("bob@desk") == ("bob@desk",) and owners.line("eve") == ("eve",)
+
+
+def test_use_of_a_team_lowers_its_weight_and_that_of_its_member_within_it():
+    found = deserved({}, "a/x", "a/y", "b", used={"a/x": 60.0})
+    assert found["a/"] == pytest.approx(12 * 0.25 / 1.25) and found["b"] == 12 / 1.25
+    assert found["a/x"] == pytest.approx(2.4 * 0.25 / 1.25)
 
 
 def test_a_reservation_for_a_team_is_for_all_of_its_members():

@@ -20,6 +20,7 @@ from dask_slaq.core.owners.usage import (
     Spent,
     Usage,
     check_by,
+    decayed,
     sum_by,
 )
 
@@ -57,6 +58,13 @@ def test_former_days_are_added_up_where_nothing_takes_them():
     assert len(ledger.rows) <= usage.MOST_ROWS and total(ledger) == 300 * 200
     assert sum_by(ledger.rows.items(), ["owner"])["bob",].jobs == 300
     assert sum_by(ledger.rows.items(), ["kind"]).keys() <= {("svm",), ("",), (OTHERS,)}
+
+
+def test_use_fades_by_the_half_life():
+    now = 100 * DAY + DAY / 2
+    assert decayed(EARLIER, 9e9, now, 7 * DAY) == 0
+    assert decayed(93, 800.0, now, 7 * DAY) == pytest.approx(400.0)
+    assert decayed(100, 8.0, now, DAY / 4) == pytest.approx(4.0)  # a quarter of a day ago
 
 
 @pytest.mark.parametrize("by", ["week", [], ["owner", "x"], None, 3, [["owner"]]])

@@ -1,5 +1,6 @@
 """Usage of a scheduler adds up to Dask's own compute seconds, and outlives it."""
 
+import asyncio
 import contextlib
 import functools
 import math
@@ -17,15 +18,19 @@ from driving import (
     inside,
     jobs,
     let_end,
+    map_in_each,
+    on_virtual_clock,
     start_plugin,
     until,
     wait_for,
     with_plugin,
+    work,
 )
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.run_history import read_usage
+from dask_slaq.core.owners.usage import Usage, UsageKey
+from dask_slaq.run_history import RunStore, read_usage
 from dask_slaq.scheduler.jobs.hindrances import is_waiting
 from dask_slaq.scheduler.views import core_seconds_by_day
 
@@ -223,3 +228,39 @@ async def test_what_cannot_be_asked_is_said(c, s, plugin, a, b):
     for bad in ("x", -1.0, [1]):
         with pytest.raises(InvalidSetting, match="number of seconds"):
             await c.scheduler.slaq_usage(seconds=bad)
+
+
+def test_an_owner_that_used_much_before_the_restart_yields_within_the_promise(tmp_path):
+    path, shares = tmp_path / "runs.db", {}
+
+    def life(half_life):
+        store = RunStore(path)
+        store.add_usage([(UsageKey(0, "ann", "svm", "svm-1"), Usage(1e9))])
+        store.close()
+
+        async def scenario(client, cluster, plugin):
+            accounts = inside(plugin).accounts
+            await until(lambda: accounts.loaded)
+            of_ann, of_bob = jobs(client, "a", owner="ann"), jobs(client, "b", owner="bob")
+            async with of_ann as (a,), of_bob as (b,):
+                futures = map_in_each(client, "ab", work, [0.5] * 150)
+                for job in (a, b):
+                    job.report(1.0)
+                before = {o: accounts.totals.of(o).core_seconds for o in ("ann", "bob")}
+                await asyncio.sleep(15)
+                for owner, seconds in before.items():
+                    shares[half_life, owner] = accounts.totals.of(owner).core_seconds - seconds
+                shares[half_life] = await slaq.explain("a", client=client)
+                shares["status"] = (await slaq.status(client))["owners"]
+                del futures
+
+        on_virtual_clock(scenario, [2, 2], run_history=str(path), half_life=half_life)
+
+    for half_life in (None, "7d"):
+        life(half_life)
+    assert shares[None, "ann"] == pytest.approx(shares[None, "bob"], rel=0.1)
+    assert shares["7d", "ann"] == pytest.approx(shares["7d", "bob"] / 3, rel=0.2)
+    assert shares[None]["yields"] is None
+    assert "Its owner used 2 times its share lately (half-life 7 days)" in shares["7d"]["text"]
+    assert "its weight counts 0.25 times" in shares["7d"]["text"]
+    assert shares["status"]["ann"]["factor"] == pytest.approx(0.25, rel=0.01)

@@ -101,7 +101,7 @@ def test_what_comes_and_goes_leaves_nothing(tmp_path):
 
     @gen_cluster(client=True, nthreads=[2], timeout=120)
     async def run(c, s, a):
-        settings = {"history": 3, "bindings": 3, "limits": {"label-0": 2}}
+        settings = {"history": 3, "bindings": 3, "half_life": "1d", "limits": {"label-0": 2}}
         plugin = await start_plugin(c, s, policy="max-total", **settings, **kept)
         sizes = []
         for k in range(ROUNDS[-1] + 1):

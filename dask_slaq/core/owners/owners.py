@@ -3,8 +3,8 @@
 Each owner deserves a weighted fair share of the threads, at most its limit and what its jobs can
 use. Deserved core-seconds are served before any policy's index, so the policy decides within an
 owner's share, and over the threads that other owners leave. An owner that lent threads gets its
-share back first. An owner over its budget
-runs on what nobody else wants. Teams of owners have all that too (`OwnerTree`).
+share back first. An owner that used much lately yields, if its use is observed. An owner over its
+budget runs on what nobody else wants. Teams of owners have all that too (`OwnerTree`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from dask_slaq.core.owners.tree import OwnerTree
 from dask_slaq.core.policies import Allocation, Snapshot, fair_fill
 from dask_slaq.core.settings import teams_above
 
+#: Least factor by which the weight of an owner counts that used much lately.
+LEAST_FACTOR = 0.1
 #: Seconds' worth of its deserved threads that an owner gets back at most, and seconds for which its
 #: account is kept while it has no job.
 SAVED = 10.0
@@ -62,6 +64,10 @@ class Owners:
     terms: Mapping[str, OwnerTerms]
     teams: Mapping[str, int] = field(default_factory=dict)
     _accounts: dict[str, _Account] = field(default_factory=dict)
+    _used: Mapping[str, float] = field(default_factory=dict)
+    # Of the names of this decision the factor of the weight, of its owners what it is never below.
+    _factor: FloatArray | None = None
+    _latest: FloatArray | None = None
     _spare: frozenset[str] = frozenset()  # owners over their budget
     _reserved: Mapping[str, float] = field(default_factory=dict)  # threads now, by name of an owner
     # What follows from the terms: these, teams that are listed, and the team of a name without one.
@@ -150,6 +156,31 @@ class Owners:
         before, self._reserved = self._reserved, dict(threads)
         return self._reserved != before
 
+    def observe_use(self, used: Mapping[str, float]) -> None:
+        """Record what owners `used` lately, in core-seconds that fade; empty not to count it."""
+        self._used = dict(used)
+
+    def weigh(self, jobs: JobTable, order: JobOrder, max_slowdown: float) -> None:
+        """Let owners yield that used much lately, as in Slurm.
+
+        To keep all promises, one deserves at least its fair share over the factor `max_slowdown`.
+        """
+        self._factor = self._max_slowdown = None
+        if (lately := self._lately(order)) is not None:
+            self._factor = np.maximum(np.exp2(-lately), LEAST_FACTOR)
+            self._max_slowdown = np.full(len(order.owners), math.inf)
+            np.minimum.at(
+                self._max_slowdown, order.owner, jobs.max_slowdown(order.rows, max_slowdown)
+            )
+
+    def _lately(self, order: JobOrder) -> FloatArray | None:
+        """Return the part of the use (n_names,) of each over its share; None without any."""
+        used = np.array([self._used.get(owner, 0.0) for owner in order.owners])
+        if not used.sum() > 0:
+            return None
+        tree = self.tree(order.owners)
+        return tree.parts(tree.sums(used), np.array([self.of(n).weight for n in tree.names]))
+
     def weights(self, jobs: JobTable, order: JobOrder) -> FloatArray:
         """Return the weights of `jobs` in `order`: each owner's, divided among its jobs."""
         column, rows = jobs.table.column, order.rows
@@ -209,9 +240,14 @@ class Owners:
         """Return the grants of owners and teams; teams are served by what their owners are owed."""
         tree, grants = self.tree(order.owners), {}
         got = tree.sums(np.array([self._accounts[owner].got for owner in order.owners]))
-        columns = tree.sums(entitled), got, tree.above
+        lately = self._lately(order)
+        if self._factor is None or lately is None:
+            factor = lately = np.ones(len(tree.names))
+        else:
+            factor = self._factor
+        columns = tree.sums(entitled), got, factor, lately, tree.above
         values = zip(tree.names, *(column.tolist() for column in columns), strict=True)
-        for i, (name, whole, used, above) in enumerate(values):
+        for i, (name, whole, used, yields, over, above) in enumerate(values):
             account, terms = self._accounts.get(name), self.of(name)
             tokens = 0.0
             if account is not None:
@@ -219,7 +255,9 @@ class Owners:
             spare = all(order.owners[k] in self._spare for k in np.flatnonzero(tree.under(i)))
             team = tree.names[above] if above >= 0 else ""
             limits = (terms.max_resources, team)
-            grants[name] = OwnerGrant(whole, tokens, terms.max_threads, used, spare, *limits)
+            grants[name] = OwnerGrant(
+                whole, tokens, terms.max_threads, used, yields, over, spare, *limits
+            )
         return grants
 
     def within_limits(
@@ -259,7 +297,11 @@ class Owners:
         tree, weight, n = self.tree(order.owners), self._weight(order), len(order.owners)
         limit = np.array([self.of(name).max_threads for name in tree.names])
         floor = self._floors(order, weight, np.minimum(limit[:n], most))
-        return tree.fill(weight, floor, most, limit, capacity)[:n]
+        fair = tree.fill(weight, floor, most, limit, capacity)[:n]
+        if self._factor is None or self._max_slowdown is None:
+            return fair
+        least = np.maximum(floor, fair / self._max_slowdown)
+        return tree.fill(weight * self._factor, least, most, limit, capacity)[:n]
 
     def _floors(self, order: JobOrder, weight: FloatArray, cap: FloatArray) -> FloatArray:
         """Return the reserved threads (n_owners,) that owners can use, at most `cap` each."""

@@ -52,6 +52,8 @@ class OwnerGrant(NamedTuple):
     tokens: float  # core-seconds to be served before any index
     max_threads: float  # hard limit; inf for none
     got: float  # threads used, mean of recent epochs
+    factor: float = 1.0  # by which its weight counts, because of what it used lately
+    lately: float = 1.0  # what it used lately, over its share of what all owners did
     on_leftovers: bool = False  # whether it runs on what nobody else wants
     max_resources: Mapping[str, float] | None = None  # hard limits
     team: str = ""  # that it is in; see `Owners.line`

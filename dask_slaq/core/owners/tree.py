@@ -50,6 +50,15 @@ class OwnerTree:
                 found[members] |= found[team]
         return found[: self.n_owners]
 
+    def parts(self, values: FloatArray, of: FloatArray) -> FloatArray:
+        """Return each name's part of the `values` of its team, over that `of` it; else 0."""
+        found = np.zeros(len(self.names))
+        for _, members in self._within:
+            if (total := values[members].sum()) > 0:
+                of_team = of[members] / of[members].sum()
+                found[members] = values[members] / total / of_team
+        return found
+
     def flat(self, weight: FloatArray, active: BoolArray) -> FloatArray:
         """Return weights (n_owners,) by which `active` owners share as in the tree."""
         counts = self.sums(active.astype(np.float64)) > 0

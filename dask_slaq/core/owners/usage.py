@@ -150,3 +150,11 @@ def sum_by(
     for key, usage in rows:
         found.setdefault(tuple(getattr(key, name) for name in by), Usage()).add(usage)
     return found
+
+
+def decayed(day: int, core_seconds: float, now: float, half_life: float) -> float:
+    """Return the core-seconds of a day, halved for each half-life (seconds) since its middle."""
+    if day == EARLIER:
+        return 0.0
+    middle = (day * DAY + min((day + 1) * DAY, max(now, day * DAY))) / 2
+    return core_seconds * 0.5 ** (max(now - middle, 0.0) / half_life)

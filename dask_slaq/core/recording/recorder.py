@@ -29,6 +29,7 @@ CALLS = {
     "kind": "set_kind",
     "demand": "observe_demand",
     "left": "observe_left",
+    "use": "observe_use",
     "spare": "set_spare",
     "reserved": "set_reserved",
     "floor": "set_floor",

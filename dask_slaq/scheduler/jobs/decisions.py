@@ -38,6 +38,8 @@ def decide(jobs: ScheduledJobs, reserve: float) -> None:
         others = [name for name, job in engine.jobs.items() if not job.reports]
         for name in others:
             engine.set_floor(name, reserve * sum(workers.values()) / len(others))
+    if jobs.accounts.half_life is not None:
+        engine.observe_use(jobs.accounts.lately(jobs.owner.values()))
     engine.set_reserved(jobs.reservations.now())
     if engine.owners is not None:
         engine.set_spare(set(filter(jobs.budgets.is_over, jobs.owner.values())))

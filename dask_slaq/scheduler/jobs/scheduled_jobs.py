@@ -84,7 +84,7 @@ class ScheduledJobs(KnownJobs):
         pools.tracker.charge = self.charge
         self.alert = alert
         self.owners = ClientOwners(scheduler, name_of, lambda: self.accounts.settle())
-        counted = scheduler, pools.tracker, self._payer_of, self.owners.of
+        counted = scheduler, pools.tracker, self._payer_of, self.owners.of, settings.half_life
         self.accounts = Accounts(run_history.store, *counted, lambda: self.budgets.check())
         self.reservations = KeptReservations(run_history.store, lambda: scheduler.total_nthreads)
         self.budgets = BudgetWatch(self)

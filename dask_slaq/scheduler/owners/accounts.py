@@ -19,7 +19,7 @@ from distributed import Scheduler
 from distributed.scheduler import TaskState
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.owners.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage
+from dask_slaq.core.owners.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage, decayed
 from dask_slaq.core.safely import safely
 from dask_slaq.scheduler.pools import Pool, TaskTracker
 
@@ -70,7 +70,8 @@ class Accounts:
 
     It counts from the scheduler's start, and is kept in a `store` if there is one. `payer_of`
     returns the owner, kind and job that pay for the pool of a name, and `owner_of` the owner of the
-    work of a client outside of jobs. `ticked` is called when usage is known anew.
+    work of a client outside of jobs. After `half_life` seconds half of what was used no longer
+    counts as used lately. `ticked` is called when usage is known anew.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Accounts:
         tracker: TaskTracker,
         payer_of: Callable[[str], tuple[str, str, str]],
         owner_of: Callable[[str], str],
+        half_life: float | None,
         ticked: Callable[[], object],
     ) -> None:
         self._scheduler, self._tracker = scheduler, tracker
@@ -89,7 +91,9 @@ class Accounts:
         self.broken: str | None = None  # the error that ended the accounts
         self._totals, self._written = UsageByOwner(), UsageByOwner()
         self.loaded = store is None  # whether the usage of earlier schedulers is part of it
-        self.begin = time()
+        self.begin = self._faded = time()
+        self.half_life = half_life
+        self._lately: defaultdict[str, float] = defaultdict(float)
         self.ledger = Ledger()
         # Core-seconds that are not in the ledger yet: by the name of the pool that they are charged
         # to, by payer if it is closed, and outside of jobs by client.
@@ -143,6 +147,12 @@ class Accounts:
             new["unknown" if client is None else self._owner_of(client), "", ""] += seconds
         for payer, seconds in new.items():
             self._add(payer, "core_seconds", seconds)
+            if self.half_life is not None:
+                self._used_lately(payer[0], seconds)
+
+    def _used_lately(self, owner: str, seconds: float) -> None:
+        known = owner in self._lately or len(self._lately) < MOST_OWNERS
+        self._lately[owner if known else OTHERS] += seconds
 
     @property
     def totals(self) -> UsageByOwner:
@@ -253,6 +263,9 @@ class Accounts:
             self._totals.of(owner).add(usage)
             self._written.of(owner).add(usage)
             self.spent.add(day, owner, usage.core_seconds)
+            if self.half_life is not None:
+                used = decayed(day, usage.core_seconds, self._faded, self.half_life)
+                self._used_lately(owner, used)
         self.loaded = True
         self._ticked()
 
@@ -324,3 +337,18 @@ class Accounts:
             self._peaks[owner] = peak
             found[owner] = replace(usage, core_seconds=peak)
         return found
+
+    def lately(self, owners: Iterable[str]) -> dict[str, float]:
+        """Return the core-seconds that `owners` used, halved for each half-life since."""
+        if self.half_life is None:
+            return {}
+        self.settle()
+        now = time()
+        if now > self._faded:
+            rest = 2.0 ** -((now - self._faded) / self.half_life)
+            self._faded = now
+            for owner in list(self._lately):
+                self._lately[owner] *= rest
+                if abs(self._lately[owner]) < 1e-6:
+                    del self._lately[owner]
+        return {owner: max(self._lately.get(owner, 0.0), 0.0) for owner in sorted(set(owners))}

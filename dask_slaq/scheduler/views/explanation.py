@@ -9,6 +9,7 @@ from time import monotonic, time
 from typing import Any
 
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, time_to_target
+from dask_slaq.core.owners.usage import DAY
 from dask_slaq.core.text import duration, in_threads, printable
 from dask_slaq.scheduler.jobs.hindrances import blocked_in
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
@@ -102,9 +103,19 @@ def _would_change(jobs: ScheduledJobs, found: dict[str, Any], pool: Pool) -> lis
 
 
 def _yields(jobs: ScheduledJobs, owner: str) -> str | None:
-    """Return in one phrase why an owner yields to others: its budget is used up."""
+    """Return in one phrase why an owner yields to others: its budget, or its recent use."""
     if jobs.budgets.is_over(owner):
         return f"its jobs run on what nobody else wants: {budget_of(jobs, owner)}"
+    if (half_life := jobs.accounts.half_life) is None:
+        return None
+    for name in jobs.line(owner):
+        grant = jobs.engine.grants.owners.get(name)
+        if grant is not None and grant.factor != 1.0:
+            return (
+                f"{'its owner' if name == owner else name[:-1]} used {grant.lately:.2g} times its "
+                f"share lately (half-life {half_life / DAY:.3g} days): its weight counts "
+                f"{grant.factor:.2g} times"
+            )
     return None
 
 

@@ -129,9 +129,11 @@ def owners_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
     """Return the standing of every owner that has or had jobs, or has terms of its own.
 
     ``jobs`` are those that run and wait; ``deserved``, ``got``, ``lent``, ``borrowed`` and ``idle``
-    are threads, means of recent epochs (None unless ``slaq.owners`` is configured); ``core_hours``
-    is its budget and ``core_hours_left`` what is left of that (None without a budget or any use),
-    ``spare`` whether nothing is.
+    are threads, means of recent epochs (None unless ``slaq.owners`` is configured); ``factor`` is
+    by what its weight counts because of what it used lately, and ``lately`` that over its share
+    (None unless ``slaq.half-life`` is configured); ``core_hours`` is its budget and
+    ``core_hours_left`` what is left of that (None without a budget or any use), ``spare`` whether
+    nothing is.
     """
     engine, usage = jobs.engine, jobs.accounts.totals
     running = Counter(jobs.owner[name] for name in jobs.reports)
@@ -183,7 +185,9 @@ def teams_of_jobs(jobs: ScheduledJobs) -> dict[str, dict[str, Any]]:
 
 def _terms(jobs: ScheduledJobs, owner: str) -> dict[str, Any]:
     """Return the terms of an owner or team, None for no limit, and how it stands by them."""
-    own, spending = jobs.terms_of(owner), jobs.budgets.of(owner)
+    own, spending, grant = jobs.terms_of(owner), jobs.budgets.of(owner), None
+    if jobs.pools.pools and jobs.accounts.half_life is not None:
+        grant = jobs.engine.grants.owners.get(owner)
     return {
         "weight": own.weight,
         "max_threads": own.max_threads if math.isfinite(own.max_threads) else None,
@@ -192,6 +196,8 @@ def _terms(jobs: ScheduledJobs, owner: str) -> dict[str, Any]:
         "core_hours": own.core_hours if own.has_budget else None,
         "core_hours_left": None if spending is None else spending.left,
         "spare": jobs.budgets.is_over(owner),
+        "factor": None if grant is None else grant.factor,
+        "lately": None if grant is None else grant.lately,
     }
 
 

@@ -66,6 +66,7 @@ def drive(engine, seed=0, epochs=25, switch=False):
             engine.observe_left("other:a", rng.choice([5.0, 50.0, float("nan")]))
         if epoch == 11:
             engine.set_max_iter("job-8", 30)
+            engine.observe_use({"ann": 7.5, "bob": 0.1})
         if epoch == 8:
             engine.set_kind("job-8", Kind("sgd"))
         if epoch in (10, 15, 19, 22):  # counted by tasks, and by iterations
