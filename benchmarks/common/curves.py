@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_slaq.simulation.workload import LossCurve
+from dask_slaq.lab.simulation.workload import LossCurve
 
 __all__ = ["resample"]
 

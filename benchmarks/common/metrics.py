@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import results
-from dask_slaq.simulation.workload import iterations_to
+from dask_slaq.lab.simulation.workload import iterations_to
 
 __all__ = ["LATE", "JobTrace", "Run", "ratios", "summarize", "table"]
 

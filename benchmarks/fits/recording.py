@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from dask_slaq.simulation.workload import iterations_to
+from dask_slaq.lab.simulation.workload import iterations_to
 
 __all__ = ["HALVES", "Fit", "lengthen", "others", "read", "record"]
 
@@ -152,7 +152,7 @@ def record(
     """
     from benchmarks.common import cluster as clusters
     from dask_slaq import instrument
-    from dask_slaq.demo.fits import compile_kmeans
+    from dask_slaq.lab.demo.fits import compile_kmeans
 
     found = {}
     with clusters.local_cluster(workers, processes=True) as (cluster, client):
@@ -191,7 +191,7 @@ def _data(client: Any, kind: str, rows: int) -> Any:
     import scipy.sparse
     from distributed import wait
 
-    from dask_slaq.demo.fits import make_data
+    from dask_slaq.lab.demo.fits import make_data
 
     def counts(block_info: Any = None) -> Any:
         rng = np.random.default_rng(block_info[None]["chunk-location"])

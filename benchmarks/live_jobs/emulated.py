@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.curves import resample
-from dask_slaq.simulation.workload.curves import LossCurve, sample
+from dask_slaq.lab.simulation.workload.curves import LossCurve, sample
 
 __all__ = ["COUNTS", "EmulatedJob", "arrivals_of", "make_jobs"]
 

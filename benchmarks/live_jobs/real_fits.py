@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster, wait
 from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
 from benchmarks.live_jobs.real_time import JobThread, run_threads
-from dask_slaq.demo.fits import PARTITIONS, compile_kmeans, estimators, make_data
+from dask_slaq.lab.demo.fits import PARTITIONS, compile_kmeans, estimators, make_data
 
 __all__ = ["MIXES", "Fit", "nine", "publish", "runner"]
 

@@ -151,6 +151,7 @@ def picture_demo(browser: Browser) -> None:
         subprocess.run([sys.executable, "-m", "dask", "slaq", "demo", "--html", file], check=True)
         page = browser.new_page(viewport={"width": 1300, "height": 1000})
         page.goto(file.as_uri())
+        page.wait_for_timeout(2_000)  # which draws the charts
         save(page, "demo.png", full_page=True)
 
 

@@ -11,7 +11,7 @@ from benchmarks import live
 from benchmarks.live_jobs.emulated import make_jobs
 from benchmarks.live_jobs.real_time import run_emulated
 from benchmarks.live_jobs.virtual_time import run_virtual
-from dask_slaq.simulation.workload.curves import make_curves
+from dask_slaq.lab.simulation.workload.curves import make_curves
 
 TINY = ("--jobs", "2", "--scale", "0.01", "--seeds", "1", "--workers", "4")
 
@@ -90,7 +90,7 @@ def test_plain_dask_is_without_the_plugin():
 import sys
 from benchmarks.live_jobs.emulated import make_jobs
 from benchmarks.live_jobs.virtual_time import run_virtual
-from dask_slaq.simulation.workload.curves import make_curves
+from dask_slaq.lab.simulation.workload.curves import make_curves
 run_virtual(make_jobs("burst", make_curves(0), 0, count=2, scale=0.01), "none", seed=0, workers=2)
 parts = ("scheduler", "client", "adapters")
 print([part for part in parts if f"dask_slaq.{part}" in sys.modules])
