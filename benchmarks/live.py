@@ -22,7 +22,7 @@ from benchmarks.common.curves import read
 from benchmarks.common.metrics import LATE, Run, ratios, summarize, table
 from benchmarks.live_jobs.drivers import run_emulated
 from benchmarks.live_jobs.emulated import make_jobs
-from dask_slaq.simulation.workload import curves as curve_files
+from dask_slaq.lab.simulation.workload import curves as curve_files
 
 EMULATED = ("staggered", "burst", "mixed")
 REAL = ("dask-ml", "nine")
@@ -81,7 +81,7 @@ class Emulated:
         jobs = make_jobs(self.workload, curves, seed, **self.shape)
         predictor = None
         if policy == "oracle":
-            from dask_slaq.simulation.oracles import OraclePredictor
+            from dask_slaq.lab.simulation.oracles import OraclePredictor
 
             predictor = OraclePredictor({job.name: job.loss for job in jobs})
             policy = "max-total"

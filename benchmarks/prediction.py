@@ -22,7 +22,7 @@ from benchmarks.curves.generate import shipped
 from benchmarks.forecasting import rivals, scores
 from benchmarks.forecasting.default_predictor import DefaultForecasts, fit_seconds, forecast_all
 from benchmarks.forecasting.scores import HORIZONS, Trial
-from dask_slaq.simulation.workload import curves as curve_files
+from dask_slaq.lab.simulation.workload import curves as curve_files
 
 Array = NDArray[np.float64]
 

@@ -31,7 +31,7 @@ from benchmarks.common.results import (
 from benchmarks.live_jobs.drivers import run_emulated
 from benchmarks.live_jobs.emulated import EmulatedJob, make_jobs
 from benchmarks.live_jobs.graphs import Compute
-from dask_slaq.simulation.workload.curves import make_curves
+from dask_slaq.lab.simulation.workload.curves import make_curves
 
 WORKERS, JOBS, SCALE, EPOCH = 8, 6, 0.3, "1s"
 #: Factor of slow workers, and of those that do not have the fast kind of hardware.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # for editors and type checkers
     from dask_slaq.client import *
     from dask_slaq.core.errors import StopTraining as StopTraining
     from dask_slaq.core.errors import TrialPruned as TrialPruned
+    from dask_slaq.lab.simulation import simulate as simulate
     from dask_slaq.scheduler.plugin import SlaqPlugin as SlaqPlugin
-    from dask_slaq.simulation import simulate as simulate
     from dask_slaq.worker import resume as resume
     from dask_slaq.worker import steps as steps
     from dask_slaq.worker import waited as waited
@@ -37,7 +37,7 @@ _NAMES = {
     "core.errors": ("StopTraining", "TrialPruned"),
     "scheduler.plugin": ("SlaqPlugin",),
     "adapters": ("instrument",),
-    "simulation": ("simulate",),
+    "lab.simulation": ("simulate",),
     "worker": ("resume", "steps", "waited"),
 }
 _MODULES = {name: f"dask_slaq.{module}" for module, names in _NAMES.items() for name in names}

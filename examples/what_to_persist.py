@@ -26,7 +26,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import dask_slaq as slaq
-from dask_slaq import persisting
+from dask_slaq.lab import persisting
 
 PARTITIONS, DOCUMENTS, PASSES = 6, 1000, 4
 

@@ -514,10 +514,9 @@ def warn_again() -> None:
 
 def forget_shown() -> None:
     """Let the pages of the board be made anew, rather than be those of a moment ago."""
-    from dask_slaq.scheduler.board import data, search_data
+    from dask_slaq.scheduler.board import data
 
-    for pages in (data, search_data):
-        pages._cache.clear()
+    data._cache.clear()
 
 
 #: States of ready tasks that wait in a pool.

@@ -104,15 +104,33 @@ def test_core_imports_core_alone():
         assert sorted({top(name) for name in imports(path)} & IMPURE) == [], path
 
 
+LAB = PACKAGE / "lab"
+
+
+def test_only_commands_and_simulate_need_the_lab():
+    """A scheduler, a worker and a client load nothing of it."""
+    outside = {path for path in MODULES if not path.is_relative_to(LAB)}
+    needing = {
+        path for path in outside if any(within(name, "dask_slaq.lab") for name in imports(path))
+    }
+    for path in needing - {PACKAGE / "__init__.py"}:
+        assert part(path) == "cli", path
+    commands = {PACKAGE / "cli" / name for name in ("demo.py", "simulate.py")}
+    for path in outside - commands:  # `main` loads these when they are called
+        names = [name for node in at_import(tree(path)) for name in targets(path, node)]
+        assert not any(within(name, "dask_slaq.lab", "dask_slaq.cli.simulate") for name in names)
+
+
 def test_simulation_imports_core_and_itself():
-    for path in of_part("simulation"):
-        assert ours(path, "dask_slaq.core", "dask_slaq.simulation") == []
+    for path in (LAB / "simulation").rglob("*.py"):
+        assert ours(path, "dask_slaq.core", "dask_slaq.lab.simulation") == []
         assert not {top(name) for name in imports(path)} & {"dask", "distributed"}, path
 
 
 def test_what_to_persist_needs_no_scheduler_of_ours():
-    for path in of_part("persisting"):
-        assert ours(path, "dask_slaq.core", "dask_slaq.persisting", "dask_slaq.cli.text") == []
+    allowed = "dask_slaq.core", "dask_slaq.lab.persisting", "dask_slaq.cli.text"
+    for path in (LAB / "persisting").rglob("*.py"):
+        assert ours(path, *allowed) == []
 
 
 def touches_tasks(path: Path) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dask_slaq.simulation.replay import replay_log as replay
+from dask_slaq.lab.simulation.replay import replay_log as replay
 
 
 class Deliberate(Exception):

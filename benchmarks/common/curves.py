@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import click
 import numpy as np
 
-from dask_slaq.simulation.workload import curves as curve_files
-from dask_slaq.simulation.workload.curves import LossCurve
+from dask_slaq.lab.simulation.workload import curves as curve_files
+from dask_slaq.lab.simulation.workload.curves import LossCurve
 
 
 def read(files: Sequence[str]) -> list[LossCurve]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import results
-from dask_slaq.simulation.workload import iterations_to
+from dask_slaq.lab.simulation.workload import iterations_to
 
 #: `Run.late` in seconds above which a run counts as distorted.
 LATE = 0.01

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.curves import generate
-from dask_slaq.simulation.workload.curves import LossCurve, parse, read_curves
+from dask_slaq.lab.simulation.workload.curves import LossCurve, parse, read_curves
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from dask_slaq.core.forecast.experts.basis import Ensemble
 from dask_slaq.core.forecast.experts.gating import Backtest, features
 from dask_slaq.core.forecast.history import Histories, normalize_window
 from dask_slaq.core.forecast.types import HORIZONS
-from dask_slaq.simulation.workload.curves import LossCurve
+from dask_slaq.lab.simulation.workload.curves import LossCurve
 
 Array = NDArray[np.float64]
 

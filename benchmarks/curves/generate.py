@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.curves.training import ALGORITHMS, NETWORKS
-from dask_slaq.simulation.workload.curves import LossCurve, read_curves
+from dask_slaq.lab.simulation.workload.curves import LossCurve, read_curves
 
 #: Curves of ``python -m benchmarks.curves``, as it makes them by default.
 SHIPPED = Path(__file__).parents[1] / "data" / "curves.jsonl.gz"

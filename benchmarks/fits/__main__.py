@@ -36,7 +36,7 @@ from benchmarks.fits.real import Setting
 from benchmarks.fits.recording import HALVES, others, record
 from benchmarks.fits.replay import run
 from benchmarks.virtual.latency import parse
-from dask_slaq.demo.fits import estimators
+from dask_slaq.lab.demo.fits import estimators
 
 LISTS = ("six", "twelve", "long", *HALVES)
 POLICIES = ["none", "fair", "max-total", "first-to-target", "oracle"]

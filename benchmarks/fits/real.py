@@ -25,25 +25,28 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import dask
 import numpy as np
+import psutil
 from dask.sizeof import sizeof
 from dask.utils import key_split
 from distributed import Client, wait
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from benchmarks.common import cluster as clusters
 from benchmarks.common import results
 from benchmarks.common.metrics import JobTrace, Run, summarize
 from benchmarks.live_jobs import real_fits
 from benchmarks.paper.quality import GROUPS, by_group
-from dask_slaq.demo.fits import Spans, compile_kmeans, estimators, make_data
-from dask_slaq.demo.local import LOADED, cpu_seconds
+from dask_slaq.lab.demo.fits import compile_kmeans, estimators, make_data
 
 POLICIES = ["none", "fair", "slaq2017", "first-to-target"]
 #: Fits of a process of drivers, and seconds until the first one starts, in which they connect.
 PER_DRIVER, LEAD, LEAD_EACH = 4, 1.0, 0.15
+#: Cores that other programs may use.
+LOADED = 0.25
 FIGURES = {
     "t90_mean_s": "t90", "t95_mean_s": "t95", "completion_mean_s": "end", "makespan_s": "makespan",
 }  # fmt: skip
@@ -62,6 +65,34 @@ class Setting:
     rows: int = 20_000
     part: float = 0.7
     table: str | None = None
+
+
+class Spans(SchedulerPlugin):
+    """Plugin that notes when tasks computed, by the fit that they are annotated with."""
+
+    name = "demo-spans"
+    # Of the class, since a client sends a copy of a plugin to the scheduler, in this process.
+    of: ClassVar[dict[str, list[tuple[str, float, float]]]] = defaultdict(list)
+
+    async def start(self, scheduler: Any) -> None:
+        """Keep the scheduler."""
+        self._scheduler = scheduler
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        """Note when a task computed."""
+        ran = [each for each in kwargs.get("startstops") or () if each["action"] == "compute"]
+        fit = (self._scheduler.tasks[key].annotations or {}).get("slaq_demo") if ran else None
+        if fit:
+            # A key that is computed again on the same worker brings its earlier runs along.
+            self.of[fit].append((kwargs["worker"], ran[-1]["start"], ran[-1]["stop"]))
+
+
+def cpu_seconds() -> tuple[float, float, float]:
+    """Return the time, and the CPU seconds that this program and others have used."""
+    mine, cpu = psutil.Process(), psutil.cpu_times()
+    own = [each.cpu_times() for each in (mine, *mine.children(recursive=True))]
+    ours = sum(each.user + each.system for each in own)
+    return time.time(), ours, cpu.user + cpu.system + getattr(cpu, "nice", 0.0) - ours
 
 
 class Measured(NamedTuple):

@@ -20,7 +20,7 @@ import numpy as np
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from benchmarks.common.results import say
-from dask_slaq.simulation.workload import iterations_to
+from dask_slaq.lab.simulation.workload import iterations_to
 
 RECORDED, OTHERS = (Path(__file__).with_name(f"{name}.json.gz") for name in ("recorded", "others"))
 #: Lists of half of the other fits each: rules are chosen on the first, judged on the second.
@@ -150,7 +150,7 @@ def record(
     """
     from benchmarks.common import cluster as clusters
     from dask_slaq import instrument
-    from dask_slaq.demo.fits import compile_kmeans
+    from dask_slaq.lab.demo.fits import compile_kmeans
 
     found = {}
     with clusters.local_cluster(workers, processes=True) as (cluster, client):
@@ -189,7 +189,7 @@ def _data(client: Any, kind: str, rows: int) -> Any:
     import scipy.sparse
     from distributed import wait
 
-    from dask_slaq.demo.fits import make_data
+    from dask_slaq.lab.demo.fits import make_data
 
     def counts(block_info: Any = None) -> Any:
         rng = np.random.default_rng(block_info[None]["chunk-location"])

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.forecasting.scores import FIRST, HORIZONS, Trial
 from dask_slaq.core.forecast import LossPredictor
-from dask_slaq.simulation.workload.curves import LossCurve
+from dask_slaq.lab.simulation.workload.curves import LossCurve
 
 Array = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.simulation.workload.curves import LossCurve
+from dask_slaq.lab.simulation.workload.curves import LossCurve
 
 Array = NDArray[np.float64]
 

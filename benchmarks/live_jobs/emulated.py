@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.curves import resample
-from dask_slaq.simulation.workload.curves import LossCurve, sample
+from dask_slaq.lab.simulation.workload.curves import LossCurve, sample
 
 #: Total thread-seconds of all jobs of a run: 31 s of 16 busy threads.
 WORK = 500.0

@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster, wait
 
 from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
-from dask_slaq.demo.fits import PARTITIONS, compile_kmeans, estimators, make_data
+from dask_slaq.lab.demo.fits import PARTITIONS, compile_kmeans, estimators, make_data
 
 DATA = ("classes", "amounts", "counts", "clusters")
 #: Rows per partition (25 MB).

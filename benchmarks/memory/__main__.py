@@ -23,7 +23,7 @@ from benchmarks.common.results import (
 from benchmarks.memory import errors, running
 from benchmarks.memory.jobs import repeated_jobs
 from benchmarks.memory.kinds import KnownKind, from_files, trained
-from dask_slaq.simulation.workload.curves import CurveError
+from dask_slaq.lab.simulation.workload.curves import CurveError
 
 #: Length of a `--quick` run relative to a full one, and its number of jobs.
 QUICK, QUICK_JOBS = 0.15, 5

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.common.curves import resample
 from benchmarks.curves.repeated import FAMILIES, run_of_kind
 from dask_slaq.core.run_history import Kind, PastRun, thinned
-from dask_slaq.simulation.workload.curves import LossCurve, fit_for_jobs, parse, records
+from dask_slaq.lab.simulation.workload.curves import LossCurve, fit_for_jobs, parse, records
 
 Array = NDArray[np.float64]
 

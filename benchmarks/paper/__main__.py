@@ -19,7 +19,7 @@ from benchmarks.paper.figures import FIGURES
 from benchmarks.paper.study import FULL, QUICK, Study
 from benchmarks.prediction import ManyFiles, curves_option
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.simulation.workload import curves as curve_files
+from dask_slaq.lab.simulation.workload import curves as curve_files
 
 _HEAD = """# The paper's figures, and ours
 

@@ -13,9 +13,9 @@ import xarray as xr
 from benchmarks.paper.datasets import Row, by_name, dataset, variable
 from benchmarks.paper.study import OURS, POLICIES, Study
 from dask_slaq.core.jobs.arrays import FloatArray
-from dask_slaq.simulation.metrics import SimulatedRun, normalized_loss
-from dask_slaq.simulation.study import Settings, job_lists, run
-from dask_slaq.simulation.workload.curves import LossCurve, fit_for_jobs
+from dask_slaq.lab.simulation.metrics import SimulatedRun, normalized_loss
+from dask_slaq.lab.simulation.study import Settings, job_lists, run
+from dask_slaq.lab.simulation.workload.curves import LossCurve, fit_for_jobs
 
 #: Percent of the loss reduction.
 REDUCTIONS = (25.0, 50.0, 75.0, 80.0, 85.0, 90.0, 95.0, 100.0)

@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Any
 
 from benchmarks.curves.generate import ALGORITHMS, shipped
-from dask_slaq.simulation.study import Settings, run_all
-from dask_slaq.simulation.workload import curves as curve_files
-from dask_slaq.simulation.workload.curves import LossCurve
-from dask_slaq.simulation.workload.simulated_jobs import calibrate
+from dask_slaq.lab.simulation.study import Settings, run_all
+from dask_slaq.lab.simulation.workload import curves as curve_files
+from dask_slaq.lab.simulation.workload.curves import LossCurve
+from dask_slaq.lab.simulation.workload.simulated_jobs import calibrate
 
 #: Iterations of a job. In the paper a job has converged at the loss of its 100th iteration.
 CONVERGED = 100

@@ -7,7 +7,7 @@ import xarray as xr
 
 from benchmarks.paper.datasets import Row, by_name, dataset, variable
 from benchmarks.paper.study import Study
-from dask_slaq.simulation.workload.curves import iterations_to
+from dask_slaq.lab.simulation.workload.curves import iterations_to
 
 #: Algorithms of Figure 1, by how they are called here and in the paper.
 FOUR = {

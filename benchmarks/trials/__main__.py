@@ -27,7 +27,7 @@ from benchmarks.common.results import (
 )
 from benchmarks.trials.spaces import Synthetic, recorded
 from benchmarks.trials.ways import STUDIES, WAYS, Outcome, Search, require_optuna, run
-from dask_slaq.simulation.workload import curves as curve_files
+from dask_slaq.lab.simulation.workload import curves as curve_files
 
 #: Workers, threads of each, and whether they are processes.
 CLUSTERS = {"4x1": (4, 1, False), "2x2": (2, 2, True)}

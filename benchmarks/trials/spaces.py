@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from benchmarks.common.curves import resample
-from dask_slaq.simulation.workload import curves as curve_files
+from dask_slaq.lab.simulation.workload import curves as curve_files
 
 #: Loss of a classifier of ten classes that has learned nothing.
 UNTRAINED = 2.3

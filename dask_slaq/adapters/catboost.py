@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask_slaq.adapters.rounds import RoundReport, Scores
+from dask_slaq.adapters.callbacks import RoundReport, latest
 
 
 class SlaqReport(RoundReport):
@@ -33,14 +33,7 @@ class SlaqReport(RoundReport):
         if evaluated == self._evaluated:  # CatBoost's `metric_period` leaves rounds out
             return True
         self._evaluated = evaluated
-
-        def scores() -> Scores:
-            return {
-                data: {name: (log[name][-1], higher_is_better(name)) for name in log}
-                for data, log in info.metrics.items()
-            }
-
-        return self.report(scores, info.iteration)
+        return self.report(lambda: latest(info.metrics, higher_is_better), info.iteration)
 
 
 def higher_is_better(metric: str) -> bool:

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from dask_slaq.adapters.callbacks import LogReport
 from dask_slaq.adapters.observing import describe, expect, kind_of
-from dask_slaq.adapters.optional import LogReport, made_on_access, optional
+from dask_slaq.adapters.optional import made_on_access, optional
 
 
 def _made() -> type:
@@ -34,7 +35,7 @@ def _made() -> type:
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             if self._begins:
                 self._begins = False
-                self.begin(goes_on=epoch > 0)  # by `initial_epoch`
+                self.begin_training(goes_on=epoch > 0)  # by `initial_epoch`
 
         def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
             logs = logs or {}

@@ -12,6 +12,7 @@ from urllib.parse import urlparse
 
 import dask
 
+from dask_slaq.adapters.callbacks import RoundReport, Scores, first_loss
 from dask_slaq.adapters.observing import Address as Address
 from dask_slaq.adapters.observing import (
     Loop,
@@ -23,10 +24,9 @@ from dask_slaq.adapters.observing import (
     kind_of,
     sizes_of,
 )
-from dask_slaq.adapters.rounds import RoundReport, Scores, first_loss
 
 #: Runs a callback after all others, so that the user's callbacks see the round.
-LAST = 1_000_000
+LAST_ORDER = 1_000_000
 
 #: Parameters that shape the loss curve, and LightGBM's defaults for them.
 DEFAULTS = {"learning_rate": 0.1, "num_leaves": 31, "min_child_samples": 20, "reg_lambda": 0.0}
@@ -89,7 +89,7 @@ class Report:
 class Stop(Report):
     """LightGBM callback that ends the training after a round, on all workers after the same one."""
 
-    when = LAST
+    when = LAST_ORDER
 
     def __call__(self, env: Any) -> None:
         try:
@@ -151,7 +151,7 @@ class SlaqReport(RoundReport):
         self, metric: str | None = None, data: str | None = None, maximize: bool | None = None
     ) -> None:
         super().__init__(metric, data, maximize)
-        self.order = LAST  # LightGBM looks for it in the instance only
+        self.order = LAST_ORDER  # LightGBM looks for it in the instance only
 
     def go_on(self, rounds: int) -> dict[str, Any]:
         """Return the arguments of ``lightgbm.train`` with which a model of `rounds` rounds goes on.

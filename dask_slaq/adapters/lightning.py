@@ -5,19 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-import uuid
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dask_slaq.adapters.observing import (
-    begin_trial,
-    describe,
-    expect,
-    kind_of,
-    publish,
-    warn_once,
-)
+from dask_slaq.adapters.callbacks import TrainingReport
+from dask_slaq.adapters.observing import describe, expect, kind_of
 from dask_slaq.adapters.optional import made_on_access, optional
 
 
@@ -37,7 +30,9 @@ def checkpoint_of(trainer: Any) -> bytes:
 
 
 def _made() -> type:
-    class SlaqReport(_base()):  # type: ignore[misc]
+    base: Any = _base()
+
+    class SlaqReport(TrainingReport, base):  # type: ignore[misc]
         """Callback that reports the mean training loss, or a logged metric, after each epoch.
 
         The reports go to the job that is open where ``Trainer.fit`` is called, or else to the
@@ -57,12 +52,12 @@ def _made() -> type:
         >>> trainer.fit(module, loader, ckpt_path=report.checkpoint())  # doctest: +SKIP
         """
 
+        library = "lightning"
+
         def __init__(self, monitor: str | None = None) -> None:
             self.monitor = monitor
-            self._trial: Any = None
-            self._training: Any = None  # whose states are kept
             self._file: str | None = None  # from which it goes on
-            self._begin()
+            self._begin_epoch()
 
         def checkpoint(self) -> str | None:
             """Return the path of the last checkpoint that was kept of this task; None at first.
@@ -70,14 +65,14 @@ def _made() -> type:
             Pass it to ``Trainer.fit`` as ``ckpt_path``, which sets all to it: module, optimizers,
             loops and callbacks. The file is removed once it is read.
             """
-            self._trial, self._training, state = begin_trial("lightning")
+            state = self.begin(keeps=True)
             if state is not None:
                 number, self._file = tempfile.mkstemp(suffix=".ckpt")
                 with os.fdopen(number, "wb") as file:
                     file.write(state)
             return self._file
 
-        def _begin(self) -> None:
+        def _begin_epoch(self) -> None:
             self._sum: Any = 0.0
             self._steps = 0
 
@@ -86,7 +81,7 @@ def _made() -> type:
                 Path(self._file).unlink(missing_ok=True)
                 self._file = None
             if self._training is None and trainer.current_epoch == 0:
-                self._trial = uuid.uuid4().hex[:8]
+                self.begin()
             expect(trainer.max_epochs)
             with contextlib.suppress(Exception):  # optimizers of a kind of their own
                 steps = trainer.optimizers[:1]
@@ -96,7 +91,7 @@ def _made() -> type:
                 describe(kind_of("lightning", (type(pl_module), *map(type, steps)), numbers))
 
         def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-            self._begin()
+            self._begin_epoch()
 
         def on_train_batch_end(
             self, trainer: Any, pl_module: Any, outputs: Any, *args: Any, **kwargs: Any
@@ -108,32 +103,24 @@ def _made() -> type:
                 self._steps += 1
 
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-            stop = trainer.is_global_zero and not self._publish(trainer)
+            stop = trainer.is_global_zero and not self._report(trainer)
             # All processes must end after the same epoch, and only the first one reports.
             stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
             trainer.should_stop = trainer.should_stop or stop
 
-        def _publish(self, trainer: Any) -> bool:
-            epoch, state = trainer.current_epoch + 1, None
-            if self._training is not None and trainer.world_size == 1:
-                state = self._training.keeping(lambda: checkpoint_of(trainer))
-            if self.monitor in trainer.callback_metrics:
-                metric = trainer.callback_metrics[self.monitor]
-                return publish(metric, trial=self._trial, step=epoch, state=state)
-            if self._steps:
-                loss = self._sum / self._steps
-                return publish(loss, trial=self._trial, step=epoch, state=state)
-            self._say_what_there_is(trainer)
-            return True
+        def _report(self, trainer: Any) -> bool:
+            def read() -> Any:
+                if self.monitor in trainer.callback_metrics:
+                    return trainer.callback_metrics[self.monitor]
+                if self._steps:
+                    return self._sum / self._steps
+                wanted = "loss" if self.monitor is None else f"metric {self.monitor!r}"
+                self.warn_of_lack(wanted, trainer.callback_metrics)
+                return None
 
-        def _say_what_there_is(self, trainer: Any) -> None:
-            wanted = "no loss" if self.monitor is None else f"no metric {self.monitor!r}"
-            logged = ", ".join(map(str, trainer.callback_metrics)) or "no metrics"
-            warn_once(
-                f"lightning {self.monitor}",
-                f"there is {wanted} to report: training_step returns none, or did not log it; "
-                f"the module logs {logged}",
-            )
+            alone = trainer.world_size == 1
+            make_state = (lambda: checkpoint_of(trainer)) if alone else None
+            return self.send(read, trainer.current_epoch + 1, make_state)
 
     return SlaqReport
 

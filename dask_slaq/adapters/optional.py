@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import functools
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
-
-from dask_slaq.adapters.observing import publish, value_of, warn_of, warn_once
 
 
 def optional(module: str, extra: str) -> Any:
@@ -43,52 +40,3 @@ def made_on_access(module: str, **makers: Callable[[], Any]) -> Callable[[str], 
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
     return get
-
-
-class LogReport:
-    """Callback that reports one of the metrics that a library logs, always the same one.
-
-    The reports go to the job that is open where the model is trained, or else to the search of the
-    task that trains it; elsewhere nothing happens. A training that begins anew is a trial of its
-    own. What is no number is not reported, with one warning: a report never fails a training.
-
-    Parameters
-    ----------
-    monitor : str, optional
-        Name of the metric. By default the loss on validation data, or without these the training
-        loss.
-    maximize : bool
-        Whether higher is better; minus the metric is reported then.
-    """
-
-    library = ""
-
-    def __init__(self, monitor: str | None = None, maximize: bool = False) -> None:
-        super().__init__()
-        self.monitor, self.maximize = monitor, maximize
-        self._metric = monitor  # of this training
-        self._trial: str | None = None
-
-    def begin(self, *, goes_on: bool = False) -> None:
-        """Begin a training: another trial, unless it goes on."""
-        if not goes_on or self._trial is None:
-            self._trial, self._metric = uuid.uuid4().hex[:8], self.monitor
-
-    def report(self, logs: Mapping[str, Any], step: int | None = None) -> bool:
-        """Report the metric, of a `step`, if it is logged; False if the training should end."""
-        try:
-            loss = value_of(logs[self._metric])  # type: ignore[index]
-            if self.maximize:
-                loss = -loss
-        except KeyError:
-            there = ", ".join(map(str, logs)) or "nothing"
-            warn_once(
-                f"{self.library} {self._metric}",
-                f"{self.library} did not log {self._metric!r}, so nothing is reported there; "
-                f"it logged {there}",
-            )
-            return True
-        except Exception as error:  # whatever the library has logged
-            warn_of(error, f"a loss of {self.library} was not reported")
-            return True
-        return publish(loss, trial=self._trial, step=step)

@@ -1,16 +1,14 @@
 """Repairs of dask-ml 2025.1.0 where newer releases of Dask, pandas and scikit-learn broke it.
 
-No newer release is out: the next one ends all of them (`LAST`). No repair changes a result; where
-its fault is absent, it does what the library does. Names in dask-ml's modules are replaced while a
-block is open, and put back when the last one is left.
+No newer release is out: the next one ends all of them (`LAST_RELEASE`). No repair changes a result;
+where its fault is absent, it does what the library does. Names in dask-ml's modules are replaced
+while a block is open, and put back when the last one is left.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from types import ModuleType
 from typing import Any
@@ -18,11 +16,11 @@ from typing import Any
 import dask
 import numpy as np
 
-from dask_slaq.adapters.observing import AfterImport, Proxy, Replacements, warn_once
+from dask_slaq.adapters.observing import Proxy, WhileOpen, warn_once
 from dask_slaq.config import repairs_libraries
 
 #: Newest release of dask-ml that has the faults.
-LAST = (2025, 1, 0)
+LAST_RELEASE = (2025, 1, 0)
 
 #: (holder, attribute, new value) for each attribute to replace.
 Changes = list[tuple[Any, str, Any]]
@@ -97,115 +95,52 @@ def _hash_without_inference(module: ModuleType) -> Changes:
     return [(module._BaseHasher, "transform", transform)]
 
 
-#: Name, and what it changes, by module.
-REPAIRS: dict[str, tuple[str, Callable[[ModuleType], Changes]]] = {
-    "dask_ml.model_selection._incremental": (
-        "incremental-search",
-        lambda module: [(module, "dask", Proxy(module.dask, persist=_persist))],
-    ),
-    "dask_ml.cluster.k_means": ("k-means++", _start_with_equal_weights),
-    **dict.fromkeys(
-        ("dask_ml.metrics", "dask_ml.linear_model.glm"),
-        ("r2-score", lambda module: [(module, "r2_score", _r2_score)]),
-    ),
-    "dask_ml.metrics.scorer": (
-        "r2-score",
-        lambda module: [(module, "SCORERS", {**module.SCORERS, "r2": (_r2_score, {})})],
-    ),
+#: What is changed, by module.
+REPAIRS: dict[str, Callable[[ModuleType], Changes]] = {
+    "dask_ml.model_selection._incremental": lambda module: [
+        (module, "dask", Proxy(module.dask, persist=_persist))
+    ],
+    "dask_ml.cluster.k_means": _start_with_equal_weights,
+    "dask_ml.metrics": lambda module: [(module, "r2_score", _r2_score)],
+    "dask_ml.linear_model.glm": lambda module: [(module, "r2_score", _r2_score)],
+    "dask_ml.metrics.scorer": lambda module: [
+        (module, "SCORERS", {**module.SCORERS, "r2": (_r2_score, {})})
+    ],
     # PCA and IncrementalPCA lack an attribute that scikit-learn reads since 1.8 (dask-ml#1023).
-    "dask_ml.decomposition.pca": (
-        "pca",
-        lambda module: [(module.PCA, "power_iteration_normalizer", "auto")],
-    ),
-    "dask_ml.feature_extraction.text": ("text-hashing", _hash_without_inference),
+    "dask_ml.decomposition.pca": lambda module: [
+        (module.PCA, "power_iteration_normalizer", "auto")
+    ],
+    "dask_ml.feature_extraction.text": _hash_without_inference,
 }
 
 
 def _has_faults() -> bool:
     release = version("dask-ml").split(".")[:3]
-    return tuple(int(part) if part.isdigit() else 0 for part in release) <= LAST
+    return tuple(int(part) if part.isdigit() else 0 for part in release) <= LAST_RELEASE
 
 
-class Repairs:
-    """Context manager of repairs, at most one per module, that are there while a block is open.
+class Repairs(WhileOpen):
+    """Context manager of repairs, at most one per module, that are there while a block is open."""
 
-    The state of a repair is ``active``, ``not needed``, ``library not imported``, ``ready for a
-    block``, or ``failed`` with the reason.
-    """
+    def __init__(self, repairs: Mapping[str, Callable[[ModuleType], Changes]]) -> None:
+        self._repairs = repairs
+        super().__init__(repairs)
 
-    def __init__(
-        self,
-        repairs: Mapping[str, tuple[str, Callable[[ModuleType], Changes]]],
-        needed: Callable[[], bool] = _has_faults,
-    ) -> None:
-        self._repairs, self._needed = repairs, needed
-        self._lock = threading.RLock()
-        self._blocks = 0
-        self._made: dict[str, Replacements] = {}
-        self._finder = AfterImport(repairs, self._imported)
-        self.states = {name: "ready for a block" for name, _ in repairs.values()}
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._blocks += 1
-            if self._blocks > 1:
-                return
-            sys.meta_path.insert(0, self._finder)
-            for module, (name, _) in self._repairs.items():
-                if module not in sys.modules:
-                    self.states[name] = "library not imported"
-        self._finder.finish_earlier()
-
-    def __exit__(self, *exc_info: object) -> None:
-        with self._lock:
-            self._blocks -= 1
-            if self._blocks:
-                return
-            sys.meta_path.remove(self._finder)
-            while self._made:
-                module, made = self._made.popitem()
-                made.undo()
-                self.states[self._repairs[module][0]] = "ready for a block"
-
-    def _imported(self, module_name: str, module: ModuleType) -> None:
-        """Repair an imported module, unless that is already done or no block is open."""
-        name, changes = self._repairs[module_name]
-        with self._lock:
-            if module_name in self._made or not self._blocks:
-                return
-            try:
-                self.states[name] = "not needed"
-                if self._needed():
-                    made = self._made[module_name] = Replacements()
-                    for change in changes(module):
-                        made.put(*change)
-                    self.states[name] = "active"
-            except Exception as error:
-                self._made.pop(module_name).undo()
-                self.states[name] = f"failed: {type(error).__name__}: {error}"
-                warn_once(name, f"{module_name} was not repaired ({name}): {error!r}")
+    def patch(self, name: str, module: ModuleType) -> None:
+        """Repair a module."""
+        try:
+            if _has_faults():
+                self._replacements.put(*self._repairs[name](module))
+        except Exception as error:
+            warn_once(name, f"{name} was not repaired: {error!r}")
 
 
 _repairs = Repairs(REPAIRS)
 
 
-@contextmanager
-def while_open() -> Iterator[None]:
-    """Apply the repairs while the context is open, if ``slaq.repairs`` is true.
+def while_open() -> AbstractContextManager[None]:
+    """Return a context in which the repairs are applied, if ``slaq.repairs`` is true.
 
     Raises `InvalidSetting` if the setting is invalid.
     """
-    if not repairs_libraries():
-        yield
-        return
-    with _repairs:
-        yield
-
-
-def states() -> dict[str, str]:
-    """Return the state of each repair in this process, by name: see `Repairs`, or ``off``.
-
-    Raises `InvalidSetting` if ``slaq.repairs`` is invalid.
-    """
-    enabled = repairs_libraries()
-    return {name: state if enabled else "off" for name, state in _repairs.states.items()}
+    return _repairs if repairs_libraries() else nullcontext()

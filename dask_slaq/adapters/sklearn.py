@@ -14,9 +14,6 @@ import numpy as np
 
 from dask_slaq.adapters.observing import is_heard, publish, warn_once
 
-#: Rows of the training data of which the default loss is computed, at most.
-MOST_ROWS = 1000
-
 
 class SlaqReport:
     """Callback of scikit-learn's estimators that reports each iteration of their fits.
@@ -93,7 +90,7 @@ class SlaqReport:
 
         scoring = self.scoring
         if scoring is None:
-            rows = slice(None, None, -(-y.shape[0] // MOST_ROWS))  # of an array, no copy
+            rows = slice(None, None, -(-y.shape[0] // 1000))  # of an array, no copy
             X, y, *weights = (_safe_indexing(data, rows) for data in (X, y, *metadata.values()))
             metadata = dict(zip(metadata, weights, strict=True))
             if is_classifier(model) and y.ndim == 1 and hasattr(model, "predict_proba"):

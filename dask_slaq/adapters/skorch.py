@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dask_slaq.adapters.observing import (
-    begin_trial,
-    check_not_stopped,
-    describe_estimator,
-    publish,
-    warn_once,
-)
+from dask_slaq.adapters.callbacks import TrainingReport
+from dask_slaq.adapters.observing import check_not_stopped, describe_estimator
 from dask_slaq.adapters.optional import made_on_access, optional
 
 
@@ -23,7 +18,9 @@ def state_of(net: Any) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _made() -> type:
-    class SlaqReport(optional("skorch.callbacks", "torch").Callback):  # type: ignore[misc]
+    base: Any = optional("skorch.callbacks", "torch").Callback
+
+    class SlaqReport(TrainingReport, base):  # type: ignore[misc]
         """Callback that reports one entry of a skorch net's history after each epoch.
 
         The reports go to the job that is open where ``fit`` or ``partial_fit`` runs, or else to the
@@ -42,8 +39,7 @@ def _made() -> type:
         >>> net = NeuralNetClassifier(Module, callbacks=[SlaqReport()])  # doctest: +SKIP
         """
 
-        _trial: Any = None
-        _training: Any = None  # whose states are kept
+        library = "skorch"
         _epochs: int | None = None  # of the net, while fewer are left
 
         def __init__(self, loss: str = "train_loss") -> None:
@@ -52,7 +48,7 @@ def _made() -> type:
         def on_train_begin(self, net: Any, **kwargs: Any) -> None:
             check_not_stopped()
             if not net.history:
-                self._trial, self._training, kept = begin_trial("skorch")
+                kept = self.begin(keeps=True)
                 if kept is not None:
                     self._go_on(net, *kept)
             describe_estimator("skorch", net)
@@ -76,17 +72,11 @@ def _made() -> type:
 
         def on_epoch_end(self, net: Any, **kwargs: Any) -> None:
             epoch, step = net.history[-1], len(net.history)
-            state = self._training and self._training.keeping(lambda: state_of(net))
-            if self.loss in epoch:
-                if not publish(epoch[self.loss], trial=self._trial, step=step, state=state):
-                    # skorch's way to end a fit early, which keeps the net so far.
-                    raise KeyboardInterrupt
-                return
-            recorded = ", ".join(name for name in epoch if name.endswith("_loss")) or "none"
-            warn_once(
-                f"skorch {self.loss}",
-                f"the net records no {self.loss!r}, so nothing is reported; it records {recorded}",
-            )
+            if self.loss not in epoch:
+                self.warn_of_lack(repr(self.loss), (n for n in epoch if n.endswith("_loss")))
+            elif not self.send(lambda: epoch[self.loss], step, lambda: state_of(net)):
+                # skorch's way to end a fit early, which keeps the net so far.
+                raise KeyboardInterrupt
 
     return SlaqReport
 

@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from dask_slaq.adapters.callbacks import LogReport
 from dask_slaq.adapters.observing import check_not_stopped, describe, kind_of
-from dask_slaq.adapters.optional import LogReport, made_on_access, optional
+from dask_slaq.adapters.optional import made_on_access, optional
 
 
 def _made() -> type:
@@ -32,7 +33,7 @@ def _made() -> type:
             check_not_stopped()
             self._trains, self._reports = True, 0
             self._others: dict[str, Any] = {}  # what else was logged
-            self.begin(goes_on=state.global_step > 0)  # from a checkpoint
+            self.begin_training(goes_on=state.global_step > 0)  # from a checkpoint
             if self._metric is None:
                 how = getattr(args, "eval_strategy", "no")
                 validates = getattr(how, "value", how) != "no"

@@ -7,10 +7,12 @@ worker of rank 0, after xgboost has summed the metric over all workers.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import dask
 
+from dask_slaq.adapters.callbacks import RoundReport, first_loss, latest
 from dask_slaq.adapters.observing import Address as Address
 from dask_slaq.adapters.observing import (
     Loop,
@@ -22,7 +24,6 @@ from dask_slaq.adapters.observing import (
     warn_once,
 )
 from dask_slaq.adapters.optional import made_on_access, optional
-from dask_slaq.adapters.rounds import RoundReport, Scores, first_loss
 
 #: Name of the evaluation on the training data that is added if the user has none.
 OWN = "slaq"
@@ -241,15 +242,10 @@ def _made() -> type:
             if epoch < self._passed:
                 return False
 
-            def scores() -> Scores:
-                return {
-                    data: {name: (log[name][-1], higher_is_better(name)) for name in log}
-                    for data, log in evals_log.items()
-                }
-
             def state() -> Boosted:
                 return Boosted(self._config, model, epoch + 1, evals_log)
 
+            scores = partial(latest, evals_log, higher_is_better)
             self._stop = not self.report(scores, make_state=state)
             return False
 

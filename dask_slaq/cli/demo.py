@@ -55,8 +55,8 @@ def demo(
     and each as a job; with --jobs, jobs of many tasks, under each policy. A comparison and an HTML
     report follow at the end.
     """
-    from dask_slaq.demo import fits as of_dask_ml
-    from dask_slaq.demo import local, many_tasks, report, search
+    from dask_slaq.lab.demo import fits as of_dask_ml
+    from dask_slaq.lab.demo import local, many_tasks, report, search
 
     if fits and jobs:
         raise click.UsageError("choose --fits or --jobs")

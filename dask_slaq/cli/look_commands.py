@@ -200,7 +200,7 @@ def advise(
     """Say how many workers pay for the jobs of a running scheduler, or what N would change.
 
     They pay by the value of the jobs' time and the price in the setting slaq.scaling, without it in
-    worker-hours. What to persist is told by dask_slaq.persisting.
+    worker-hours. What to persist is told by dask_slaq.lab.persisting.
 
     With a LOG, the newest file recorded with the setting slaq.log, and --target: which solver, on
     how many threads, reaches the loss soonest. Jobs are of one solver if their names differ only by
@@ -216,9 +216,9 @@ def advise(
 
 
 def _advise_on_solvers(log: str, target: float, json_file: str | None) -> None:
-    from dask_slaq.simulation.advice import advise as advise_on
+    from dask_slaq.lab.simulation import advice
 
-    found = advise_on(log, target)
+    found = advice.advise(log, target)
     cells = [["solver", "threads", "iterations", "s/iteration", "seconds"]]
     for option in found["options"]:
         threads = f"{option['threads']}{'*' if option['extrapolated'] else ''}"

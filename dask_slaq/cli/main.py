@@ -17,7 +17,6 @@ _MODULES = {
     "look_commands": ("advise", "audit", "explain", "jobs", "limits", "owners", "workers"),
     "runs": ("runs", "usage"),
     "simulate": ("replay", "simulate"),
-    "top": ("top",),
 }
 #: Where each command is defined: ``module:name``.
 COMMANDS = {name: f"{module}:{name}" for module, names in _MODULES.items() for name in names}

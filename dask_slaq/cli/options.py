@@ -52,12 +52,12 @@ def policies_or_oracles(
     context: click.Context, parameter: click.Parameter, names: str
 ) -> list[str]:
     """Parse names separated by commas; reject unknown policies, and drop duplicates."""
-    from dask_slaq.simulation.study import check_policy
+    from dask_slaq.lab.simulation import study
 
     found = [name.strip() for name in _BETWEEN.split(names) if name.strip()]
     if not found:
         raise click.BadParameter("give at least one name")
-    return _known(found, check_policy)
+    return _known(found, study.check_policy)
 
 
 def known_policies(

@@ -13,7 +13,7 @@ import click
 
 from dask_slaq.cli.options import json_option, policies_or_oracles
 from dask_slaq.cli.text import aligned, tell
-from dask_slaq.simulation import Settings
+from dask_slaq.lab.simulation import Settings
 
 #: Heading, key and number of decimals of each column.
 COLUMNS = (
@@ -104,7 +104,7 @@ def simulate(
     The scheduling engine is the one of the live plugin; jobs, clock and cores are simulated. The
     defaults reproduce the setting of section 6.2 of the SLAQ paper.
     """
-    from dask_slaq.simulation import simulate as run
+    from dask_slaq.lab.simulation import simulate as run
 
     chosen = Settings(**settings)
     runs = chosen.seeds * len({*policies, "fair"})
@@ -151,8 +151,8 @@ def replay(log: str, json_file: str | None) -> None:
     LOG is the newest file recorded with the setting slaq.log; older files (LOG.1, LOG.2, ...)
     are read first. The exit code is 1 if a recorded decision is not reproduced.
     """
-    from dask_slaq.simulation.replay import replay_log
+    from dask_slaq.lab.simulation import replay as replaying
 
-    found = replay_log(log)
+    found = replaying.replay_log(log)
     tell(found, "\n".join([found["said"], *found["notes"]]), json_file)
     raise SystemExit(0 if found["difference"] is None else 1)

@@ -1,4 +1,4 @@
-"""Tables of running jobs and of owners, for ``dask slaq jobs``, ``owners`` and ``top``."""
+"""Tables of running jobs and of owners, for ``dask slaq jobs`` and ``owners``."""
 
 from __future__ import annotations
 
@@ -125,13 +125,12 @@ def workers_table(workers: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the speeds of workers as a readable table, slowest first."""
     if not workers:
         return "no worker has joined"
-    cells = [["worker", "host", "threads", "factor", "estimate", "80 %", "kinds"]]
+    cells = [["worker", "host", "threads", "factor", "estimate", "80 %"]]
     for address, now in sorted(workers.items(), key=lambda one: (-one[1]["factor"], one[0])):
         name = now["name"] if now["name"] != address else address
         known = now["estimate"] is not None
         band = f"{number(now['low'], 3)} to {number(now['high'], 3)}" if known else "-"
-        kinds = ", ".join(f"{printable(k)} {number(f, 3)}" for k, f in sorted(now["kinds"].items()))
         numbers = [number(now["factor"], 3), number(now["estimate"], 3), band]
         about = [printable(name), printable(now["host"]), str(now["threads"])]
-        cells.append([*about, *numbers, kinds or "-"])
-    return "\n".join(aligned(cells, left=(0, 1, 6)))
+        cells.append([*about, *numbers])
+    return "\n".join(aligned(cells, left=(0, 1)))

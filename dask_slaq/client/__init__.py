@@ -14,7 +14,6 @@ from dask_slaq.client.connection import introduce as introduce
 from dask_slaq.client.connection import request as request
 from dask_slaq.client.job_block import Job as Job
 from dask_slaq.client.live import alerts as alerts
-from dask_slaq.client.live import as_table as as_table
 from dask_slaq.client.live import progress as progress
 from dask_slaq.client.queries import bindings as bindings
 from dask_slaq.client.queries import ended as ended
@@ -35,7 +34,6 @@ from dask_slaq.client.training import report as report
 from dask_slaq.client.training import trial as trial
 from dask_slaq.client.trials_table import Best as Best
 from dask_slaq.client.trials_table import Trial as Trial
-from dask_slaq.client.trials_table import as_cells as as_cells
 
 #: What the package offers of it.
 __all__ = ["Pruned", "alerts", "change", "ended", "explain", "history", "job", "pause", "progress"]

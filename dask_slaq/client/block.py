@@ -19,8 +19,8 @@ from weakref import WeakSet
 import dask
 
 from dask_slaq.adapters import repairs
-from dask_slaq.client.changes import listen
 from dask_slaq.client.connection import current_client, go_without, owner_of_client, request
+from dask_slaq.client.messages import listen
 from dask_slaq.config import repairs_libraries
 from dask_slaq.core.errors import NoPlugin, SlaqError, StopTraining, UnknownJob
 from dask_slaq.core.jobs.settings import JOB_SETTINGS, SENT

@@ -86,12 +86,15 @@ class Losses:
             self._warn_once("a step was not above the last one: it counts as the next iteration")
         return loss
 
-    def _follow(self, loss: float, *, anew: bool) -> None:
-        """Follow whether the first loss is the lowest, as of scores that are reported as losses."""
+    def _follow(self, loss: float, *, anew: bool, most: int = 20) -> None:
+        """Follow whether the first loss is the lowest, as of scores that are reported as losses.
+
+        There is a warning after so many reports at `most`.
+        """
         self._lowest = self._lowest if self.reports else loss
         self._rises = self._rises and not anew and is_usable(loss) and loss >= self._lowest
         self.latest = loss
-        if self._rises and loss > self._lowest and self.reports + 1 >= RISEN and not self.negates:
+        if self._rises and loss > self._lowest and self.reports + 1 >= most and not self.negates:
             self._warn_once(
                 f"its loss has only risen in {self.reports + 1} reports: a loss is lower for "
                 "better models; report a score with a minus"
@@ -107,8 +110,6 @@ class Losses:
 
 
 logger = logging.getLogger(__name__)
-#: Reports after which a loss that has only risen is taken for a score.
-RISEN = 20
 
 
 class Job(Block):

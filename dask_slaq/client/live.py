@@ -23,21 +23,12 @@ from dask_slaq.core.text import aligned, in_threads, printable
 
 logger = logging.getLogger(__name__)
 
-#: Seconds in which a scheduler answers.
-PATIENCE = 10.0
-
 #: Columns of tables in notebooks, and of the progress in a terminal.
 COLUMNS = tuple(column for column in JOB_COLUMNS if column.notebook)
 HEADINGS = tuple(column.title or column.name for column in COLUMNS)
 LEFT = [k for k, column in enumerate(COLUMNS) if column.left]
-#: Number of searches whose models are shown, and of models in a terminal.
-MOST_SEARCHES, MOST_IN_TERMINAL = 4, 10
 #: States of models that have ended.
 ENDED = (*ENDS, "pruned")
-#: Seconds for which tasks that were submitted may be on their way to the scheduler.
-ON_THEIR_WAY = 5.0
-#: Number of alerts that stay below a notebook's cell.
-MOST_SHOWN = 50
 # Notebooks align cells to the right, and headers as told.
 _LEFT = ' style="text-align:left"'
 
@@ -164,12 +155,18 @@ def _blocks_here() -> list[str]:
 class Followed:
     """Jobs that are followed until they have ended; without names, all that run at first.
 
-    Of those whose blocks are `around` the caller, until no task is left.
+    Of those whose blocks are `around` the caller, until no task is left. Models are looked for of
+    at most so many searches.
     """
 
     def __init__(
-        self, client: Client, names: Sequence[str] | None, around: Collection[str] = ()
+        self,
+        client: Client,
+        names: Sequence[str] | None,
+        around: Collection[str] = (),
+        most_searches: int = 4,
     ) -> None:
+        self._most_searches = most_searches
         self._client, self._names, self._around = client, names, around
         self._busy = time.monotonic()  # when tasks were last seen, or may be on their way
         self._last: dict[str, dict[str, Any]] = {}
@@ -200,7 +197,7 @@ class Followed:
         jobs = {name: self._last[name] for name in self._names if name in self._last}
         models = {
             name: await request(self._client, "slaq_models", search=name)
-            for name in found.get("searches", ())[:MOST_SEARCHES]
+            for name in found.get("searches", ())[: self._most_searches]
             if name in self._names
         }
         inside = [name for name in running if name in self._around]
@@ -220,9 +217,9 @@ class Followed:
             if begun or any(row["state"] not in ENDED for row in rows):
                 self._busy = now
                 return True
-        # A large graph takes some time to arrive.
+        # A large graph takes some seconds to arrive.
         sent = any(f.status == "pending" for f in list(self._client.futures.values()))
-        return sent and now - self._busy < ON_THEIR_WAY
+        return sent and now - self._busy < 5
 
 
 def _ended(event: dict[str, Any]) -> dict[str, Any]:
@@ -273,7 +270,7 @@ def _in_terminal(followed: Followed, client: Client, interval: float) -> None:
         found = client.sync(followed.look)
         some = [as_table(HEADINGS, found.table())]
         for name, models in found["models"].items():
-            head, body = as_cells(models["rows"], models["maximize"], MOST_IN_TERMINAL)
+            head, body = as_cells(models["rows"], models["maximize"], most=10)
             some.append(as_table(head, body, printable(f"{name}: {in_words(models['rows'])}")))
         return Group(*some)
 
@@ -343,7 +340,7 @@ def alerts(
 async def _follow(client: Client) -> None:
     """Have the scheduler tell a client all alerts, on its stream, where nobody else tells any."""
     try:
-        await asyncio.wait_for(request(client, "slaq_follow"), PATIENCE)
+        await asyncio.wait_for(request(client, "slaq_follow"), timeout=10)
     except NoPlugin as error:
         go_without(client, error)
     except asyncio.TimeoutError:  # Dask answers no request that it does not know
@@ -363,7 +360,7 @@ def _printer() -> Callable[[dict[str, Any]], object]:
     def show(alert: dict[str, Any]) -> None:
         if alert["event"] == "audit":
             return
-        lines[:] = [*lines, _line(alert)][-MOST_SHOWN:]
+        lines[:] = [*lines, _line(alert)][-50:]
         shown.update({"text/plain": "\n".join(lines)}, raw=True)
 
     return show

@@ -50,9 +50,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which the end of a block waits for each training to have begun.
-LONGEST = 10.0
-
 
 class Search(Job):
     """Search for a good model among many, used as a ``with`` or ``async with`` block.
@@ -455,7 +452,7 @@ class Search(Job):
 
     def __exit__(self, error: object = None, *rest: object) -> None:
         for training in self._trainings.values():  # afterwards they would be jobs of no search
-            training._begun.wait(LONGEST)
+            training._begun.wait(10)
         super().__exit__(error, *rest)
 
     async def _close(self, client: Client, outcome: str = "done") -> None:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from dask.typing import Key
 
 
-#: Maximum number of rows of a table for people, and of parameters in it.
-MOST_SHOWN, MOST_NAMES = 20, 8
 #: Columns of a DataFrame before the parameters, and after them.
 FIRST = ("loss", "state", "iteration")
 LAST = (
@@ -187,11 +185,11 @@ def in_short(rows: Sequence[Row], maximize: bool) -> str:
 
 
 def as_cells(
-    rows: Sequence[Row], maximize: bool, most: int = MOST_SHOWN
+    rows: Sequence[Row], maximize: bool, most: int = 20, most_names: int = 8
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the heading and the texts of a table of the best trials."""
+    """Return the heading and the texts of a table of the best trials, with some parameters."""
     ranked = in_order(rows, maximize)[:most]
-    names = names_of(ranked)[:MOST_NAMES]
+    names = names_of(ranked)[:most_names]
     head = ["", "loss", "predicted", "state", "step", *names, "computed"]
     return head, [
         [

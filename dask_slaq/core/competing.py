@@ -12,13 +12,6 @@ from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.policies import Allocation, Snapshot
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 
-#: Times what others need for `FEWEST_REPORTS` reports, after which one without them is not first.
-PATIENCE = 4
-#: Factor by which the index of a model is at least below that of the one before.
-STEP = 0.999
-#: Index that counts as nothing.
-NOTHING = 1e-12
-
 
 def in_order(
     forecast: Forecast,
@@ -27,11 +20,13 @@ def in_order(
     work: FloatArray,
     begun: BoolArray,
     groups: Sequence[IntArray],
+    patience: float = 4.0,
 ) -> list[IntArray]:
     """Return the jobs of each search in `groups`, by position, in the order of their claims.
 
     Those with few reports come first, so that all are soon known, then those with the lowest
-    predicted final loss, and at last those that diverge, or have not `begun`.
+    predicted final loss, and at last those that diverge, or have not `begun`. One that does not
+    report in `patience` times what others need for a forecast is not first.
     """
     final = forecast.level - at_horizon(ahead, forecast.reduction, forecast.horizons)
     diverges = forecast.status == FitStatus.DIVERGING
@@ -39,8 +34,8 @@ def in_order(
     few = (forecast.n_reports < FEWEST_REPORTS) & ~(diverges & (forecast.n_reports == 0))
     found = []
     for at in groups:
-        # One that does not report would come first for as long as it runs.
-        most = PATIENCE * FEWEST_REPORTS * work[at].max()
+        # It would come first for as long as it runs.
+        most = patience * FEWEST_REPORTS * work[at].max()
         young = few[at] & ((attained[at] <= most) | (most == 0))
         rank = np.where(young, -math.inf, final[at])
         found.append(at[np.lexsort((at, rank, ~begun[at]))])
@@ -65,7 +60,7 @@ def yield_to_first(
         ranked = np.sort(index[at])[::-1]
         for i in range(1, len(at)):  # equal ones would be served by turns
             most = ranked[i - 1]
-            most = most * STEP if most > NOTHING else most - NOTHING
+            most = most * 0.999 if most > 1e-12 else most - 1e-12
             ranked[i] = min(ranked[i], most)
         index[at] = ranked
     return Allocation(share, index)

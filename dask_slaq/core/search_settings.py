@@ -16,8 +16,8 @@ from dask_slaq.core.settings import is_number, is_whole, require, shown
 CHANGEABLE = ("prune", "steps", "max_waiting", "goal")
 #: Reports of a trial with fewer of which a forecast is worse than none.
 FEWEST_REPORTS = 4
-#: Reports after which a trial may be without hope, and part of the steps, whichever are more.
-PATIENCE, PATIENCE_PART = 5, 1 / 8
+#: Reports after which a trial may be without hope, or an eighth of the steps if that is more.
+PATIENCE_REPORTS = 5
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Pruning:
         if isinstance(given, bool):
             return Pruning()
         if given == "bold":
-            return Pruning(patience=PATIENCE, noise=0.0)
+            return Pruning(patience=PATIENCE_REPORTS, noise=0.0)
         if isinstance(given, Mapping) and given.keys() <= {one.name for one in fields(Pruning)}:
             return Pruning(**given)
         raise InvalidSetting(
@@ -56,7 +56,7 @@ class Pruning:
 
     def reports(self, steps: int | None) -> int:
         """Return the patience in a search of so many steps."""
-        return self.patience or max(PATIENCE, math.ceil(PATIENCE_PART * (steps or 0)))
+        return self.patience or max(PATIENCE_REPORTS, math.ceil((steps or 0) / 8))
 
 
 @dataclass(frozen=True)

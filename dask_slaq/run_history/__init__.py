@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dask_slaq.core.lazy import lazy
-from dask_slaq.run_history.following import RUN_HISTORY_TOPIC, RunHistory
+from dask_slaq.run_history.following import RunHistory
 
-__all__ = ["RUN_HISTORY_TOPIC", "RunHistory"]
+__all__ = ["RunHistory"]
 
 if TYPE_CHECKING:  # checkers would take any name for one of this module
     from dask_slaq.run_history.file import StoreError as StoreError

@@ -26,27 +26,28 @@ from dask_slaq.run_history.rows import select_events, select_runs, select_usage,
 APPLICATION, VERSION = 0x736C6171, 1
 #: Seconds to wait for another process that writes to the file.
 PATIENCE = 10.0
-#: Bytes of the write-ahead log that are kept between two checkpoints of it.
-LOG_BYTES = 16_000_000
 
-_COLUMNS = """
-    key TEXT PRIMARY KEY,    -- identifies the run
-    job TEXT NOT NULL,
-    kind TEXT NOT NULL,      -- name of the kind
-    features TEXT NOT NULL,  -- JSON, name to order of magnitude
-    iteration BLOB NOT NULL, -- unsigned 32-bit integers, little endian
-    loss BLOB NOT NULL,      -- 64-bit floats, little endian
-    iterations INTEGER NOT NULL,
-    outcome TEXT NOT NULL,
-    work REAL,
-    tasks REAL,
-    law TEXT,                -- JSON, or null
-    ended REAL NOT NULL      -- seconds since 1970
-"""
-#: Tables that came later; earlier releases leave them alone.
-_LATER = (
+_SCHEMA = (
     """
-    CREATE TABLE IF NOT EXISTS usage (
+    CREATE TABLE runs (
+        number INTEGER PRIMARY KEY,
+        job TEXT NOT NULL,
+        kind TEXT NOT NULL,      -- name of the kind
+        features TEXT NOT NULL,  -- JSON, name to order of magnitude
+        iteration BLOB NOT NULL, -- unsigned 32-bit integers, little endian
+        loss BLOB NOT NULL,      -- 64-bit floats, little endian
+        iterations INTEGER NOT NULL,
+        outcome TEXT NOT NULL,
+        work REAL,
+        tasks REAL,
+        law TEXT,                -- JSON, or null
+        ended REAL NOT NULL      -- seconds since 1970
+    )
+    """,
+    "CREATE INDEX runs_by_kind ON runs (kind, ended)",
+    "CREATE INDEX runs_by_age ON runs (ended)",
+    """
+    CREATE TABLE usage (
         day INTEGER NOT NULL, -- days since 1970, UTC; -1 for all that are long past
         owner TEXT NOT NULL,
         kind TEXT NOT NULL,   -- empty for work outside of jobs
@@ -62,21 +63,13 @@ _LATER = (
     ) WITHOUT ROWID
     """,
     # Threads for an owner from one time to another, in Unix seconds.
-    "CREATE TABLE IF NOT EXISTS reservations (number INTEGER PRIMARY KEY, owner TEXT NOT NULL,"
+    "CREATE TABLE reservations (number INTEGER PRIMARY KEY, owner TEXT NOT NULL,"
     " threads REAL NOT NULL, begin REAL NOT NULL, ends REAL NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS audit (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
+    "CREATE TABLE audit (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
     # Alerts of jobs that ended, with owner, last loss, core-seconds and Unix seconds.
-    "CREATE TABLE IF NOT EXISTS ended (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
+    "CREATE TABLE ended (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
     # Models of searches of an owner and a kind, by parameters and place.
-    "CREATE TABLE IF NOT EXISTS searches (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
-    # Whether a job ended in its band, and its score; see `EndForecasts`.
-    "CREATE TABLE IF NOT EXISTS foretold (number INTEGER PRIMARY KEY, held INTEGER NOT NULL,"
-    " score REAL NOT NULL)",
-)
-_SCHEMA = (
-    f"CREATE TABLE runs ({_COLUMNS})",
-    "CREATE INDEX runs_by_kind ON runs (kind, ended)",
-    "CREATE INDEX runs_by_age ON runs (ended)",
+    "CREATE TABLE searches (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
     f"PRAGMA application_id = {APPLICATION}",
     f"PRAGMA user_version = {VERSION}",
 )
@@ -97,11 +90,11 @@ def open_to_write(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL")  # others may read meanwhile
         connection.execute("PRAGMA synchronous = FULL")  # what is acknowledged survives power cuts
-        connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+        # Bytes of the write-ahead log that are kept between two checkpoints of it.
+        connection.execute("PRAGMA journal_size_limit = 16000000")
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            new = _SCHEMA if _is_new(connection) else ()  # else another process was faster
-            for statement in (*new, *_LATER):
+            for statement in _SCHEMA if _is_new(connection) else ():  # or another was faster
                 connection.execute(statement)
     except BaseException:
         connection.close()

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Topic of the events that tell which runs are safe on disk.
-RUN_HISTORY_TOPIC = "slaq-run-history"
-#: Maximum number of past runs read of one kind.
-MOST_LOADED = 64
 #: Number of kinds above which those of which no run is remembered any more no longer count as read.
 MOST_LOADED_KINDS = 2 * MOST_KINDS
 #: Seconds for which opening a job waits for the store.
@@ -52,31 +47,23 @@ class _Runs(PastRuns):
 class RunHistory:
     """Past runs of the jobs on a scheduler, also in the file `path`. It never raises.
 
-    Events for `RUN_HISTORY_TOPIC` go to `tell`. The `engine`, which has `runs`, is asked for when
-    needed.
+    The `engine`, which has `runs`, is asked for when needed.
     """
 
-    def __init__(
-        self,
-        path: str | None,
-        engine: Callable[[], Engine],
-        tell: Callable[[dict[str, str]], object],
-    ) -> None:
+    def __init__(self, path: str | None, engine: Callable[[], Engine]) -> None:
         self.broken: str | None = None
         self.runs = _Runs(self._keep)
         self.searches = PastSearches()
         self.store: RunStore | None = None
         self.following: dict[str, Kind] = {}  # jobs, and the kinds with which they were opened
-        self._engine, self._tell = engine, tell
+        self._engine = engine
         self._loading: dict[str, asyncio.Future[list[PastRun]]] = {}  # kinds that are being read
         self._loaded: set[str] = set()  # kinds that were read, but for forgotten ones
-        self._ends = 0  # number of ends that were stored
         self._loop = asyncio.get_running_loop()
         if path is not None:
             from dask_slaq.run_history.store import RunStore  # and SQLite
 
-            self.store = RunStore(path, self._acknowledge)
-            self._read(lambda ends: engine().jobs.ends.recall(ends), self.store.ends)
+            self.store = RunStore(path)
             self._read(self._recall_searches, self.store.events, "searches")
 
     def fail(self, error: Exception) -> None:
@@ -176,7 +163,8 @@ class RunHistory:
             return None
         if kind not in self._loading:
             then = functools.partial(self._recall, kind)
-            self._loading[kind] = self._read(then, self.store.load, kind, MOST_LOADED)
+            # Maximum number of past runs read of one kind.
+            self._loading[kind] = self._read(then, self.store.load, kind, 64)
         return self._loading[kind]
 
     def _recall(self, kind: str, found: list[PastRun]) -> None:
@@ -188,24 +176,10 @@ class RunHistory:
             self.runs.recall(run)
 
     @safely
-    def judged(self) -> None:
-        """Store how well the end of a job was foretold, if one was judged."""
-        ends = self._engine().jobs.ends
-        if self.store is not None and ends.judged > self._ends:
-            self._ends = ends.judged
-            self.store.add_end(*ends.held[-1])
-
-    @safely
     def _keep(self, run: PastRun) -> None:
         """Store a run that has just been added to the past runs of the engine."""
         if self.store is not None:
-            self.store.add(uuid.uuid4().hex, run)
-
-    def _acknowledge(self, key: str, job: str) -> None:
-        """Tell that a run is safe on disk. Called in the writer's thread."""
-        with contextlib.suppress(RuntimeError):  # the event loop is closed
-            event = {"event": "stored", "job": job, "key": key}
-            self._loop.call_soon_threadsafe(self._tell, event)
+            self.store.add(run)
 
     @safely
     def keep_event(self, table: str, event: dict[str, Any]) -> None:

@@ -9,34 +9,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from datetime import date, timedelta
-from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.jobs.ends import HITS
 from dask_slaq.core.owners.reservations import Reservation
 from dask_slaq.core.owners.usage import COLUMNS, DAY, EARLIER, OTHERS, OUTCOMES, Usage, UsageKey
 from dask_slaq.core.run_history import Kind, PastRun, thinned
 
 #: Columns of the table of runs, in the order of `row_of`.
 RUN_COLUMNS = (
-    *("key", "job", "kind", "features", "iteration", "loss", "iterations", "outcome"),
+    *("job", "kind", "features", "iteration", "loss", "iterations", "outcome"),
     *("work", "tasks", "law", "ended"),
 )
 _NAMES = ", ".join(RUN_COLUMNS)
 #: Types of the blobs.
 ITERATION, LOSS = np.dtype("<u4"), np.dtype("<f8")
 MOST = np.iinfo(ITERATION).max
-#: Fraction of the maximum that is left after the oldest runs were deleted.
-LEFT = 0.95
 
 
-def row_of(key: str, run: PastRun) -> tuple[Any, ...]:
+def row_of(run: PastRun) -> tuple[Any, ...]:
     """Return the values of `RUN_COLUMNS`."""
     at = thinned(np.asarray(run.iteration))
     return (
-        storable(key),
         storable(run.job),
         storable(run.kind.name),
         json.dumps(dict(run.kind.features), separators=(",", ":")),
@@ -53,7 +48,7 @@ def row_of(key: str, run: PastRun) -> tuple[Any, ...]:
 
 def _run_of(row: Sequence[Any]) -> PastRun:
     """Return the run of a row. Raises ValueError, TypeError or AttributeError if it is damaged."""
-    _, job, kind, features, iteration, loss, iterations, outcome, work, tasks, law, ended = row
+    job, kind, features, iteration, loss, iterations, outcome, work, tasks, law, ended = row
     numbers = tuple(sorted((str(k), float(v)) for k, v in json.loads(features).items()))
     at = np.frombuffer(iteration, ITERATION).astype(np.int64)
     losses = np.frombuffer(loss, LOSS).astype(np.float64)
@@ -101,9 +96,9 @@ def select_runs(
 
 
 def insert(connection: sqlite3.Connection, row: Sequence[Any]) -> None:
-    """Insert a run in place of one of its key."""
+    """Insert a run."""
     places = ", ".join("?" * len(RUN_COLUMNS))
-    connection.execute(f"INSERT OR REPLACE INTO runs ({_NAMES}) VALUES ({places})", row)
+    connection.execute(f"INSERT INTO runs ({_NAMES}) VALUES ({places})", row)
 
 
 def prune_to(connection: sqlite3.Connection, most_runs: int, most_bytes: int) -> None:
@@ -116,9 +111,11 @@ def prune_to(connection: sqlite3.Connection, most_runs: int, most_bytes: int) ->
     if count <= most_runs and size <= most_bytes:
         return
     left = min(count, most_runs, count * most_bytes / size)
-    surplus = count - math.floor(LEFT * left)
+    # Fraction of the maximum that is left after the oldest runs were deleted.
+    surplus = count - math.floor(0.95 * left)
     connection.execute(
-        "DELETE FROM runs WHERE key IN (SELECT key FROM runs ORDER BY ended LIMIT ?)", (surplus,)
+        "DELETE FROM runs WHERE number IN (SELECT number FROM runs ORDER BY ended LIMIT ?)",
+        (surplus,),
     )
     shrink(connection)
 
@@ -138,21 +135,6 @@ def _insert(connection: sqlite3.Connection, table: str, most: int, **values: Any
     connection.execute(
         f"DELETE FROM {table} WHERE number <= (SELECT max(number) FROM {table}) - ?", (most,)
     )
-
-
-def insert_end(connection: sqlite3.Connection, held: bool, score: float) -> None:
-    """Insert whether a job ended in its band, and its score."""
-    _insert(connection, "foretold", HITS, held=int(held), score=score)
-
-
-def select_ends(connection: sqlite3.Connection) -> list[tuple[bool, float]]:
-    """Return which of the last jobs ended in their band, and their scores, oldest first."""
-    rows = connection.execute("SELECT held, score FROM foretold ORDER BY number").fetchall()
-    return [
-        (bool(held), score)
-        for held, score in rows
-        if held in (0, 1) and isinstance(score, float) and isfinite(score)
-    ][-HITS:]
 
 
 def replace_reservations(connection: sqlite3.Connection, all_: Iterable[Reservation]) -> None:
@@ -178,8 +160,6 @@ def select_reservations(connection: sqlite3.Connection) -> list[Reservation]:
     return found
 
 
-#: Days for which usage is kept by job, and by kind and day; then only by owner.
-BY_JOB, BY_DAY = 90, 730
 #: Maximum number of rows; above it, the oldest are kept only by owner.
 MOST_ROWS = 200_000
 #: Maximum number of events of each table; the oldest are deleted first.
@@ -206,20 +186,13 @@ def add_usage(connection: sqlite3.Connection, rows: Iterable[tuple[UsageKey, Usa
 def select_usage(
     connection: sqlite3.Connection, by: Sequence[str], since: int | None = None
 ) -> dict[tuple[str | int, ...], Usage]:
-    """Return usage of an open store from a day on, see `sum_by`; none in an old one."""
-    if not _has(connection, "usage"):
-        return {}
+    """Return usage of an open store from a day on, see `sum_by`."""
     names = ", ".join(UsageKey._fields[UsageKey._fields.index(name)] for name in by)
     rows = connection.execute(
         f"SELECT {names}, {_SUMS} FROM usage WHERE day >= ? GROUP BY {names}",
         (EARLIER if since is None else since,),
     )
     return {row[: len(by)]: Usage(*row[len(by) :]) for row in rows}
-
-
-def _has(connection: sqlite3.Connection, table: str) -> bool:
-    query = "SELECT 1 FROM sqlite_master WHERE name = ?"
-    return connection.execute(query, (table,)).fetchone() is not None
 
 
 def usage_as_dicts(
@@ -242,10 +215,12 @@ def usage_as_dicts(
 def compact_usage(connection: sqlite3.Connection, now: float) -> None:
     """Add up what is old at `now` (Unix seconds), in a transaction."""
     today = int(now // DAY)
+    # Days for which usage is kept by job, and by kind and day; then only by owner.
+    by_job, by_day = 90, 730
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        _add_up(connection, today - BY_JOB, "day", "kind", f"job NOT IN ('', '{OTHERS}')")
-        oldest = today - BY_DAY
+        _add_up(connection, today - by_job, "day", "kind", f"job NOT IN ('', '{OTHERS}')")
+        oldest = today - by_day
         (count,) = connection.execute("SELECT count(*) FROM usage").fetchone()
         if count > MOST_ROWS:
             (day,) = connection.execute(
@@ -272,9 +247,7 @@ def add_event(connection: sqlite3.Connection, table: str, event: Mapping[str, An
 
 
 def select_events(connection: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
-    """Return the events of an open store, oldest first; none if an earlier release wrote it."""
-    if not _has(connection, table):
-        return []
+    """Return the events of an open store, oldest first."""
     found = []
     for (text,) in connection.execute(f"SELECT event FROM {table} ORDER BY number"):
         try:

@@ -45,14 +45,12 @@ PAUSE, OPENING, PATIENCE = 1.0, 30.0, 2.0
 class RunStore:
     """Store of past runs in a file that is created if it is missing.
 
-    `acknowledge` is called in the writer's thread with key and job of each run that is safe on
-    disk. ``failed`` is why nothing is written any more, ``stored`` and ``dropped`` count runs.
+    ``failed`` is why nothing is written any more, ``stored`` and ``dropped`` count runs.
     """
 
     def __init__(
         self,
         path: str | Path,
-        acknowledge: Callable[[str, str], object] = lambda key, job: None,
         *,
         most_runs: int = MOST_RUNS,
         most_bytes: int = MOST_BYTES,
@@ -60,7 +58,6 @@ class RunStore:
         self.path = Path(path).expanduser().absolute()
         self.failed: str | None = None
         self.stored = self.dropped = 0
-        self._acknowledge = acknowledge
         self._most_runs, self._most_bytes = most_runs, most_bytes
         self._looked, self._compacted = 0, -1.0
         self._requests: queue.Queue[Request | None] = queue.Queue(MOST_WAITING)
@@ -70,18 +67,12 @@ class RunStore:
 
     # Called by the scheduler; none of these waits.
 
-    def add(self, key: str, run: PastRun) -> None:
-        """Queue a run that has ended; `key` identifies it."""
+    def add(self, run: PastRun) -> None:
+        """Queue a run that has ended."""
+        self._put(lambda connection: self._insert(connection, run), self._count)
 
-        def tell() -> None:
-            self.stored += 1
-            self._acknowledge(key, run.job)
-
-        self._put(lambda connection: self._insert(connection, key, run), tell)
-
-    def add_end(self, held: bool, score: float) -> None:
-        """Queue whether a job ended in its band, and its score."""
-        self._put(lambda connection: sql.insert_end(connection, held, score))
+    def _count(self) -> None:
+        self.stored += 1
 
     def add_usage(
         self, rows: Sequence[tuple[UsageKey, Usage]], then: Callable[[], object] = bool
@@ -109,10 +100,6 @@ class RunStore:
         """Read usage as `select_usage` does, with what is queued; None if it cannot be read."""
         self.flush(PATIENCE)
         return self._read(lambda connection: sql.select_usage(connection, by, since))
-
-    def ends(self) -> list[tuple[bool, float]]:
-        """Read which of the last jobs ended in their band, and their scores, oldest first."""
-        return self._read(sql.select_ends) or []
 
     def reservations(self) -> list[Reservation]:
         """Read the reservations; none if the file cannot be read."""
@@ -275,10 +262,10 @@ class RunStore:
         self._compacted = now // DAY
         sql.compact_usage(connection, now)
 
-    def _insert(self, connection: sqlite3.Connection, key: str, run: PastRun) -> bool:
+    def _insert(self, connection: sqlite3.Connection, run: PastRun) -> bool:
         """Write a run. Returns whether it can be stored."""
         try:
-            row = sql.row_of(key, run)
+            row = sql.row_of(run)
         except Exception:  # one run must not cost the others
             if not self.dropped:
                 logger.exception("a run of job %.100r cannot be stored", run.job)

@@ -21,11 +21,6 @@ from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
 from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.trials import Searches
 
-#: Seconds that a task of unknown duration is taken to need at least; otherwise it takes as long
-#: again as it has.
-SHORT = 0.5
-#: Part of the tasks that a job had which is remembered from one question to the next.
-FORGETS = 0.98
 #: Seconds without a question after which workers no longer drain.
 PATIENCE = 30.0
 #: Part of the workers' memory above which Dask asks for more of them.
@@ -101,9 +96,10 @@ class ByValue:
         order = engine.jobs.order()
         if order.names:
             # Those to run at once, now or of late: between iterations there are none.
+            # Part of the tasks that a job had which is remembered from one question to the next.
             self._had = {
                 name: max(
-                    float(self._usable(jobs.pools.pools[name])), FORGETS * self._had.get(name, 0.0)
+                    float(self._usable(jobs.pools.pools[name])), 0.98 * self._had.get(name, 0.0)
                 )
                 for name in order.names
             }
@@ -141,7 +137,9 @@ class ByValue:
             known = ts.prefix.duration_average
             if known < 0:  # none has ended: as long again as it has taken
                 unknown.add(ts.prefix.name)
-                known = max(now - self._since.setdefault(ts.prefix.name, now), SHORT)
+                # Seconds that a task of unknown duration is taken to need at least; otherwise it
+                # takes as long again as it has.
+                known = max(now - self._since.setdefault(ts.prefix.name, now), 0.5)
             seconds += known
         return seconds
 

@@ -34,7 +34,7 @@ from dask_slaq.plug_ins import (
     predictor_of,
     scaling_rule_of,
 )
-from dask_slaq.run_history import RUN_HISTORY_TOPIC, RunHistory
+from dask_slaq.run_history import RunHistory
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.by_value import ByValue
 from dask_slaq.scheduler.current import Shown, current_plugin
@@ -162,11 +162,7 @@ class SlaqPlugin(DaskHooks):
         self.audited = deque(maxlen=MOST_AUDITED) if earlier is None else earlier.audited
         self.subscribers = set() if earlier is None else earlier.subscribers
         self.scheduler, self.identity = scheduler, identity
-        self.run_history = RunHistory(
-            chosen.run_history,
-            lambda: self.engine,
-            lambda event: scheduler.log_event(RUN_HISTORY_TOPIC, event),
-        )
+        self.run_history = RunHistory(chosen.run_history, lambda: self.engine)
         self.engine = self._make_engine()
         self.speeds = WorkerSpeeds()
         self.pools = Pools(
@@ -430,7 +426,6 @@ class SlaqPlugin(DaskHooks):
             lambda: self.pools.remove(name, self.jobs.heir_of(name)),
             lambda: self.pools.remove(name),  # nothing is left of it, unless that has failed
             lambda: self.jobs.close(name, outcome),
-            self.run_history.judged,
             self.messages.waiting.look,
             self._end_all,
         ):

@@ -36,11 +36,8 @@ logger = logging.getLogger(__name__)
 #: of entry points by which packages add to it.
 CARRIES, GROUP = "slaq_carries", "dask_slaq.carries"
 
-#: Seconds after which a function of somebody else is no longer called, since the event loop may
-#: wait for it; and after which there is a warning.
-SLOW, LONG = 0.5, 0.05
 #: Seconds that a model with something of its own waits for a thread in which it is alone.
-OWN = 60.0
+OWN_SECONDS = 60.0
 #: What `warnings.catch_warnings` replaces, and puts back.
 WARNINGS = ("filters", "showwarning", "_showwarnmsg_impl")
 
@@ -263,10 +260,12 @@ class Carrier:
     """Carries parts of the process for the models of one worker, while it `is_alone` there.
 
     `take` and `bring` are called in the thread of the model, `begin` and `end` on the event loop.
+    As that may wait for it, a function of somebody else is not called again that takes as many
+    seconds as `longest`.
     """
 
-    def __init__(self, is_alone: Callable[[], bool]) -> None:
-        self._is_alone = is_alone
+    def __init__(self, is_alone: Callable[[], bool], longest: float = 0.5) -> None:
+        self._is_alone, self._longest = is_alone, longest
         self._lock = threading.Lock()
         self._parts = {part.what: part for part in CARRIED}
         self._known: set[Hashable] = set()  # annotations that were read
@@ -450,9 +449,6 @@ class Carrier:
             return None
         finally:
             seconds = 0.0 if part in CARRIED else monotonic() - begin
-            if seconds > SLOW:
+            if seconds > self._longest:
                 self._slow.add(part.what)
                 logger.error("models do not carry %s, which takes %.1g s", part.what, seconds)
-            elif seconds > LONG and part.what not in self._failed:
-                self._failed.add(part.what)
-                logger.warning("to carry %s takes %.1g s at each wait", part.what, seconds)

@@ -13,8 +13,7 @@ from distributed.protocol import to_serialize
 
 from dask_slaq.worker.carrying import Carrier
 from dask_slaq.worker.states import (
-    PATIENCE,
-    REPLICATED,
+    PATIENCE_SECONDS,
     KeptState,
     file_of,
     freeze,
@@ -28,9 +27,7 @@ from dask_slaq.worker.trial_slot import TrialSlot
 logger = logging.getLogger(__name__)
 
 #: Seconds after which the state of a trial that trains is kept again.
-KEEP = 1.0
-#: Part of a worker's memory above which no copy of a state is made.
-HALF = 0.5
+KEEP_SECONDS = 1.0
 
 
 class StateKeeper:
@@ -53,11 +50,11 @@ class StateKeeper:
         states = slot.checkpoint
         if not states.can_be_kept or states.nbytes is None or not states.has_rested():
             return False
-        if not waits and monotonic() - states.kept_at < KEEP:
+        if not waits and monotonic() - states.kept_at < KEEP_SECONDS:
             return False
         limit = self._worker.memory_manager.memory_limit
         memory = self._worker.monitor.get_process_memory()
-        return not limit or memory + 2 * states.nbytes < HALF * limit
+        return not limit or memory + 2 * states.nbytes < 0.5 * limit
 
     def keep(self, slot: TrialSlot, *, leaves: bool = False) -> bool:
         """Keep the state that the present report was given. Returns whether it is kept.
@@ -88,7 +85,7 @@ class StateKeeper:
         kept.age = 0.0 if spare else begin - states.kept_at
         self._worker.loop.add_callback(self._store, slot, kept, done, spare)
         if leaves:
-            done.wait(PATIENCE)  # what is large must be on disk before another model begins
+            done.wait(PATIENCE_SECONDS)  # what is large must be on disk before another model begins
             slot.unsent.took = monotonic() - begin
         states.reports = reports
         states.note(kept.nbytes, monotonic() - begin)
@@ -100,7 +97,7 @@ class StateKeeper:
             ts = self._worker.state.tasks.get(slot.key)
             name = name_of(slot.key, None if ts is None else ts.run_id, kept.reports)
             # What is large here would fill the memory of the other worker.
-            fits = kept.nbytes <= REPLICATED and not is_large(self._worker, kept)
+            fits = kept.nbytes <= 64e6 and not is_large(self._worker, kept)
             peer = self.peer if replicate and fits else ""
             in_dask = not slot.checkpoint.folder
             about = {"nbytes": kept.nbytes, "reports": kept.reports, "peer": peer}

@@ -28,7 +28,7 @@ from dask_slaq.core.jobs.reports import (
 )
 from dask_slaq.core.settings import UNOWNED_TOPIC, shown
 from dask_slaq.core.trials import LONGEST_GROUP, TrialEvent, as_parameters, bounded, group_of
-from dask_slaq.worker.carrying import OWN
+from dask_slaq.worker.carrying import OWN_SECONDS
 from dask_slaq.worker.states import (
     FILES,
     FROM,
@@ -45,9 +45,8 @@ from dask_slaq.worker.states import (
 from dask_slaq.worker.trial_agent import (
     ENDS,
     GROUP,
-    LOOK,
+    LOOK_SECONDS,
     METRIC,
-    PAUSE,
     TrialAgent,
     agent_of,
     annotation_of,
@@ -59,15 +58,6 @@ logger = logging.getLogger(__name__)
 
 #: Causes of which this process has warned.
 _warned: set[Hashable] = set()
-MOST_WARNED = 100
-#: Seconds for which a model that leaves waits for the thread in which it puts back what it changed.
-ENOUGH = 5.0
-#: Threads of a process above which a warning says how to have fewer.
-THREADS = 1000
-MANY_THREADS = (
-    "this worker has %d threads: each model that waits keeps those of its library, so let that use "
-    "one (num_threads=1, OMP_NUM_THREADS=1), or let fewer models wait (max_waiting=)"
-)
 OUTSIDE = (
     "a task reports a loss, but belongs to no search that the scheduler knows: submit it, "
     "as a function and not as a coroutine, in a 'with dask_slaq.search(name)' block, on a "
@@ -138,8 +128,6 @@ def report_trial(
     if slot.reports == 1:
         slot.unsent.params, slot.unsent.drawn = _parameters(worker, key, params), params is not None
         slot.unsent.group = _group(worker, key, slot.unsent.params)
-        if (threads := worker.monitor.proc.num_threads()) > THREADS:
-            _warn_once("threads", MANY_THREADS % threads)
     if (changed := agent.arguments.find_changed(run, key, slot.reports)) is not None:
         worker.log_event(UNOWNED_TOPIC, {"key": key, "changed": str(changed)})
     if not is_usable(value):
@@ -162,7 +150,7 @@ def report_trial(
         _wait(agent, slot)
     elif agent.keeper.must_keep(slot, waits=False):
         agent.keeper.keep(slot)
-    elif monotonic() - slot.sent >= PAUSE:
+    elif monotonic() - slot.sent >= 0.01:  # seconds
         agent.send(slot, slot.says)
     slot.since, slot.checkpoint.offered = monotonic(), None
     _raise_verdict(agent, slot, value)
@@ -348,7 +336,7 @@ def _leave(agent: TrialAgent, slot: TrialSlot, waited: float = 0.0) -> None:
         agent.send(slot, TrialEvent.KEEPS, waited)
         if slot.waits and agent.carrier.is_changed(slot.taken):
             # What it puts back as it ends is its own only while it has the thread.
-            _take_thread(agent, slot, ENOUGH)
+            _take_thread(agent, slot, limit=5.0)
         slot.leave = Leave()
         raise slot.leave
 
@@ -373,7 +361,7 @@ def _wait(agent: TrialAgent, slot: TrialSlot) -> None:
         while not agent.goes_on(slot):
             if agent.must_leave(slot, waits=True):
                 _leave(agent, slot, monotonic() - begin)
-            slot.may_go.wait(LOOK)
+            slot.may_go.wait(LOOK_SECONDS)
         if agent.must_leave(slot, waits=False):
             _leave(agent, slot, monotonic() - begin)
         agent.send(slot, TrialEvent.GOES, monotonic() - begin)
@@ -399,10 +387,10 @@ def _rejoin(agent: TrialAgent, slot: TrialSlot, limit: float) -> bool:
         pool._rejoin_list.append(mine)
     with suppress(RuntimeError):  # which a pool raises that was shut down
         pool.submit(lambda: None)
-    while not event.wait(LOOK):
+    while not event.wait(LOOK_SECONDS):
         with pool._rejoin_lock:
             seconds = monotonic() - begin
-            alone = seconds < OWN and agent.carrier.has_own(slot.taken)
+            alone = seconds < OWN_SECONDS and agent.carrier.has_own(slot.taken)
             gives_up = pool._shutdown or seconds > limit or (agent.goes_apart(slot) and not alone)
             if mine in pool._rejoin_list and gives_up:
                 pool._rejoin_list.remove(mine)
@@ -472,7 +460,7 @@ def _warn_once(cause: Hashable, message: str) -> bool:
 
 def _is_new(cause: Hashable) -> bool:
     """Return whether a cause of a warning occurs for the first time, while there are few."""
-    is_new = cause not in _warned and len(_warned) < MOST_WARNED
+    is_new = cause not in _warned and len(_warned) < 100
     if is_new:
         _warned.add(cause)
     return is_new

@@ -32,12 +32,8 @@ FROM = "slaq_from"
 MAKERS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 #: Names of the keys of states in Dask's memory begin with this.
 PREFIX = "slaq-state"
-#: Bytes up to which a state has a replica on another worker.
-REPLICATED = 64_000_000
-#: Part of a worker's memory above which a state goes to disk at once.
-LARGE = 0.05
 #: Seconds after which a state that is on its way is asked for elsewhere.
-PATIENCE = 30.0
+PATIENCE_SECONDS = 30.0
 
 
 class Leave(BaseException):
@@ -128,10 +124,10 @@ def name_of(key: Hashable, run_id: Any, reports: int) -> str:
     return f"{PREFIX}-{key}-{run_id}-{reports}"
 
 
-def is_large(worker: Worker, kept: KeptState) -> bool:
-    """Return whether a state takes much of the memory of a worker."""
+def is_large(worker: Worker, kept: KeptState, part: float = 0.05) -> bool:
+    """Return whether a state takes more than a part of a worker's memory: it goes to disk."""
     limit = worker.memory_manager.memory_limit
-    return bool(limit) and kept.nbytes > LARGE * limit  # type: ignore[operator]
+    return bool(limit) and kept.nbytes > part * limit  # type: ignore[operator]
 
 
 def store(worker: Worker, name: str, kept: KeptState) -> None:
@@ -150,7 +146,7 @@ async def fetch(worker: Worker, names: list[str]) -> tuple[KeptState | None, boo
     Also returns whether it is in use here as well.
     """
     begin = monotonic()
-    while monotonic() - begin < PATIENCE:
+    while monotonic() - begin < PATIENCE_SECONDS:
         for name in names:
             if name in worker.data:
                 return _local(worker, name)

@@ -2,7 +2,7 @@
 
 The scheduler sends turns, an order of trials and the number of them that may train, and the agent
 follows the last ones by itself. Law: nothing waits unless the scheduler was heard of within
-`SILENCE` seconds, over an open connection, on a worker that runs.
+`SILENCE_SECONDS`, over an open connection, on a worker that runs.
 """
 
 from __future__ import annotations
@@ -30,11 +30,9 @@ from dask_slaq.worker.states import FILES, KeptState, safe_folder
 from dask_slaq.worker.trial_slot import SlotState, TrialSlot, parameters_of
 
 #: Seconds without a word of the scheduler after which all trials train on.
-SILENCE = 1.5
+SILENCE_SECONDS = 1.5
 #: Seconds between two looks of a waiting trial at what it waits for.
-LOOK = 0.5
-#: Minimum seconds between two messages of a trial that trains.
-PAUSE = 0.01
+LOOK_SECONDS = 0.5
 
 #: Annotation of the tasks of a search: the identifier of its block.
 ANNOTATION = "slaq_search"
@@ -286,7 +284,7 @@ class TrialAgent:
 
     def must_wait(self, slot: TrialSlot) -> bool:
         """Return whether a trial must wait in its report."""
-        if slot.key not in self._held or monotonic() - self._heard > SILENCE:
+        if slot.key not in self._held or monotonic() - self._heard > SILENCE_SECONDS:
             return False
         worker = self.worker
         return worker.status == Status.running and not worker.batched_stream.closed()
@@ -312,7 +310,7 @@ class TrialAgent:
         """Return whether a trial must leave its worker, instead of waiting if it `waits`."""
         if not slot.checkpoint.can_be_kept:
             return False
-        if monotonic() - self._heard > SILENCE or self.worker.batched_stream.closed():
+        if monotonic() - self._heard > SILENCE_SECONDS or self.worker.batched_stream.closed():
             return False
         if any(_is_of(turn, slot) and slot.is_last(turn.get("steps")) for turn in self._turns):
             return False  # it is about to end

@@ -18,9 +18,8 @@ from dask_slaq.core.jobs.reports import Iterations
 from dask_slaq.core.trials import TrialEvent, arguments, as_parameters, bounded
 from dask_slaq.worker.states import Leave
 
-#: Bytes per second at which a state is taken to be copied, and most part of the time of a trial
-#: that this may take.
-BANDWIDTH, KEEPING = 100e6, 0.02
+#: Most part of the time of a trial that copies of its states may take.
+KEEPING_PART = 0.02
 
 
 @dataclass(slots=True)
@@ -62,8 +61,8 @@ class SavedState:
     def note(self, nbytes: int, seconds: float) -> None:
         """Record the size of a state, which took `seconds` to make, and when a copy is due."""
         self.kept_at, self.nbytes = monotonic(), nbytes
-        # A copy takes more time where it goes.
-        self.pause = (seconds + nbytes / BANDWIDTH) / KEEPING
+        # A copy takes more time where it goes: it is taken to go at 100 MB/s.
+        self.pause = (seconds + nbytes / 100e6) / KEEPING_PART
 
     def has_rested(self) -> bool:
         """Return whether another copy of a state takes a small part of the time since the last."""

@@ -1,15 +1,14 @@
-"""Pictures of the board, the page of a search, ``dask slaq top`` and the report of the demo.
+"""Pictures of the board, the page of a search and the report of the demo.
 
 Run ``python docs/pictures/capture.py`` from the root of the repository, or with ``board``,
 ``search`` or ``demo`` for one of them. It needs the extras ``dev`` and Chromium, takes four
-minutes, and overwrites ``board.png`` and ``top.png``, ``search.png``, and ``demo.png`` in ``docs``.
+minutes, and overwrites ``board.png``, ``search.png``, and ``demo.png`` in ``docs``.
 Jobs and models are small real fits that sleep, as if they read data, so that any machine draws much
 the same.
 """
 
 from __future__ import annotations
 
-import asyncio
 import io
 import random
 import shutil
@@ -17,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +23,12 @@ import numpy as np
 from distributed import Client, LocalCluster
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
-from rich.console import Console
 from sklearn.datasets import load_digits
 from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
 import dask_slaq as slaq
-from dask_slaq.cli.options import close, connect
-from dask_slaq.cli.top import screen_of
 
 DOCS = Path(__file__).parent.parent
 GOOD = {"target": 0.8, "target_kind": "reduction"}
@@ -90,7 +85,7 @@ def save(shown: Any, name: str, **how: Any) -> None:
 
 
 def picture_board(browser: Browser) -> None:
-    """Take the pictures of the board and of ``dask slaq top``."""
+    """Take the picture of the board."""
     workers = {"n_workers": 2, "threads_per_worker": 2, "processes": False}
     with (
         LocalCluster(dashboard_address="127.0.0.1:0", **workers) as cluster,
@@ -106,32 +101,8 @@ def picture_board(browser: Browser) -> None:
         port = cluster.scheduler.http_server.port
         page = open_page(browser, f"http://127.0.0.1:{port}/slaq", 12)
         save(page, "board.png")
-        with ThreadPoolExecutor(1) as other:  # this thread has playwright's event loop
-            screen = other.submit(lambda: asyncio.run(draw_top(cluster.scheduler_address)))
-            picture_top(browser, screen.result())
         for future in futures:
             future.cancel()
-
-
-async def draw_top(address: str) -> str:
-    """Return the screen of ``dask slaq top`` with an explanation, as SVG."""
-    client = await connect(address, 5.0)
-    shown = await screen_of(client, job="softmax-0.1", text="", sort="job", owners=False)
-    await close(client)
-    console = Console(width=190, record=True, file=io.StringIO())
-    console.print(shown)
-    return console.export_svg(title="dask slaq top")
-
-
-def picture_top(browser: Browser, screen: str) -> None:
-    """Take the picture of ``dask slaq top`` from its screen as SVG."""
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "top.html"
-        style = "<style>body { margin: 0 } svg { width: 1500px }</style>"
-        file.write_text(style + screen)
-        page = browser.new_page(viewport={"width": 1500, "height": 600})
-        page.goto(file.as_uri())
-        save(page.locator("svg").first, "top.png")
 
 
 def train(params: dict[str, Any]) -> None:
@@ -180,6 +151,7 @@ def picture_demo(browser: Browser) -> None:
         subprocess.run([sys.executable, "-m", "dask", "slaq", "demo", "--html", file], check=True)
         page = browser.new_page(viewport={"width": 1300, "height": 1000})
         page.goto(file.as_uri())
+        page.wait_for_timeout(2_000)  # which draws the charts
         save(page, "demo.png", full_page=True)
 
 

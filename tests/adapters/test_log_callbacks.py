@@ -121,7 +121,7 @@ def test_a_metric_that_is_not_logged_costs_one_warning(fit, report, monitor):
     with warnings.catch_warnings(record=True) as caught, instrument(losses.append):
         warnings.simplefilter("always")
         fit(report(monitor))
-    (text,) = [str(w.message) for w in caught if "did not log" in str(w.message)]
+    (text,) = [str(w.message) for w in caught if "to report" in str(w.message)]
     assert repr(monitor) in text and "loss" in text and losses == []
 
 

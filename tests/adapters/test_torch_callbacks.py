@@ -105,7 +105,7 @@ def test_a_loss_that_skorch_does_not_record_costs_one_warning(skorch_net, rows):
     with warnings.catch_warnings(record=True) as caught, instrument([].append):
         warnings.simplefilter("always")
         skorch_net(SlaqReport("loss")).fit(*rows)
-    (message,) = [str(w.message) for w in caught if "records no" in str(w.message)]
+    (message,) = [str(w.message) for w in caught if "logs no" in str(w.message)]
     assert "'loss'" in message and "train_loss, valid_loss" in message
 
 

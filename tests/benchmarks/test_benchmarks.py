@@ -9,7 +9,7 @@ from benchmarks.common.curves import resample
 from benchmarks.common.metrics import JobTrace, Run, ratios, summarize, table
 from benchmarks.live_jobs.emulated import WORK, make_jobs
 from benchmarks.live_jobs.real_fits import runner
-from dask_slaq.simulation.workload import curves
+from dask_slaq.lab.simulation.workload import curves
 
 
 def test_a_curve_keeps_its_ends_and_its_values_when_squeezed():

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 from benchmarks.curves.__main__ import main
 from benchmarks.curves.generate import ALGORITHMS, LONGEST, SHORTEST, generate, shipped, train
 from benchmarks.curves.training import NETWORKS
-from dask_slaq.simulation.workload import curves
+from dask_slaq.lab.simulation.workload import curves
 
 pytest.importorskip("sklearn")
 

@@ -10,7 +10,7 @@ from commands import printed, python
 from benchmarks import live
 from benchmarks.live_jobs.drivers import run_emulated
 from benchmarks.live_jobs.emulated import make_jobs
-from dask_slaq.simulation.workload.curves import make_curves
+from dask_slaq.lab.simulation.workload.curves import make_curves
 
 TINY = ("--jobs", "2", "--scale", "0.01", "--seeds", "1", "--workers", "4")
 
@@ -89,7 +89,7 @@ def test_plain_dask_is_without_the_plugin():
 import sys
 from benchmarks.live_jobs.emulated import make_jobs
 from benchmarks.live_jobs.drivers import run_emulated
-from dask_slaq.simulation.workload.curves import make_curves
+from dask_slaq.lab.simulation.workload.curves import make_curves
 run_emulated(make_jobs("burst", make_curves(0), 0, count=2, scale=0.01), "none", seed=0, workers=2)
 parts = ("scheduler", "client", "adapters")
 print([part for part in parts if f"dask_slaq.{part}" in sys.modules])

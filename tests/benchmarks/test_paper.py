@@ -15,8 +15,8 @@ from benchmarks.paper import quality
 from benchmarks.paper.datasets import label
 from benchmarks.paper.figures import FIGURES
 from benchmarks.paper.study import OURS, Scale, Study
-from dask_slaq.simulation import Settings
-from dask_slaq.simulation.workload.curves import LossCurve
+from dask_slaq.lab.simulation import Settings
+from dask_slaq.lab.simulation.workload.curves import LossCurve
 
 TINY = Scale(
     origins=3, jobs=6, seeds=1, interarrival=3.0, interarrivals=(10.0, 4.0), one_job=4,

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from benchmarks import prediction
 from benchmarks.forecasting import rivals, scores
 from benchmarks.forecasting.default_predictor import fit_seconds, forecast_all
-from dask_slaq.simulation.workload.curves import LossCurve
+from dask_slaq.lab.simulation.workload.curves import LossCurve
 
 HORIZONS = np.array(scores.HORIZONS, dtype=float)
 K = np.arange(60.0)

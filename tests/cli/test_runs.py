@@ -31,9 +31,7 @@ def file(tmp_path):
             loss = 0.1 + (rate - 0.01 * number) ** (at - 1.0)
             ended = now - (7 - number) * DAY
             known = {"work": 2.0, "tasks": 4.0, "ended": ended}
-            store.add(
-                f"{kind}-{number}", PastRun(f"{kind}-{number}", Kind(kind), at, loss, n, **known)
-            )
+            store.add(PastRun(f"{kind}-{number}", Kind(kind), at, loss, n, **known))
     assert store.flush()
     store.close()
     return str(tmp_path / "runs.db")

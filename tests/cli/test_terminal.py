@@ -208,16 +208,6 @@ def test_what_a_newcomer_types(run, training):
     assert "dask slaq jobs --scheduler" in shown and "DASK_SCHEDULER_ADDRESS" in shown
 
 
-def test_top_needs_a_terminal(run, training):
-    pytest.importorskip("rich")
-    refused(run("top"), "dask slaq jobs")
-
-
-def test_top_says_how_to_install_what_it_needs(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "rich.live", None)
-    refused(run("top"), "pip install 'dask-slaq[top]'")
-
-
 @pytest.mark.slow
 def test_as_a_program_by_the_environment(file, training):
     address = json.loads(Path(file).read_text())["address"]

@@ -22,12 +22,12 @@ def plugin(client):
 @pytest.fixture
 def said(caplog, client):
     """The warnings of the client, once those of a search that is over have arrived."""
-    caplog.set_level(logging.WARNING, logger="dask_slaq.client.changes")
+    caplog.set_level(logging.WARNING, logger="dask_slaq.client.messages")
 
     def wait_for(n: int) -> list[str]:
         # Without any to come, a few answers of the scheduler are awaited.
         for look in range(PATIENCE * 20):
-            found = [r.getMessage() for r in caplog.records if r.name.endswith(".changes")]
+            found = [r.getMessage() for r in caplog.records if r.name.endswith(".messages")]
             if len(found) >= n > 0 or (n == 0 and look > 10):
                 break
             client.run_on_scheduler(lambda: None)

@@ -9,7 +9,6 @@ import threading
 import numpy as np
 import pytest
 
-from dask_slaq.core.jobs.ends import HITS
 from dask_slaq.core.run_history import Kind, PastRun
 from dask_slaq.run_history import RunStore, StoreError, prune, read_kinds, read_runs
 
@@ -35,7 +34,7 @@ def filled(path, runs, limits=None, **about):
     """A store that has so many runs, which end one after the other."""
     store = RunStore(path, **limits or {})
     for number in range(runs):
-        store.add(str(number), a_run(str(number), ended=float(number), **about))
+        store.add(a_run(str(number), ended=float(number), **about))
     assert store.flush(60)
     return store
 
@@ -53,28 +52,14 @@ def test_a_run_comes_back_as_it_was(store):
         a_run("é\ud800", "other kind", work=2.5, tasks=8.0, law=(1.0, 2.0, 0.0, 0.5), ended=7.0),
         a_run("short", n=1, outcome="failed", ended=9.0),
     ]
-    for number, run in enumerate(runs):
-        store.add(str(number), run)
+    for run in runs:
+        store.add(run)
     assert store.flush()
     assert same(store.load("svm", 10)[0], runs[2]) and same(store.load("svm", 10)[1], runs[0])
     (found,) = store.load("other kind", 10)
     assert found.job == "é?" and found.law == (1.0, 2.0, 0.0, 0.5) and math.isclose(found.work, 2.5)
     assert store.load("unknown", 10) == []
     assert [run.job for run in store.load("svm", 1)] == ["short"]  # the newest
-
-
-def test_what_is_acknowledged_is_on_disk(tmp_path):
-    seen = []
-
-    def acknowledge(key, job):
-        seen.append((key, len(read_runs(tmp_path / "runs.db"))))
-
-    store = RunStore(tmp_path / "runs.db", acknowledge)
-    for number in range(10):
-        store.add(str(number), a_run())
-        assert store.flush()
-    assert seen == [(str(n), n + 1) for n in range(10)]
-    store.close()
 
 
 def test_the_oldest_runs_are_pruned(tmp_path):
@@ -130,7 +115,7 @@ def test_a_file_that_cannot_be_used_is_set_aside(tmp_path, caplog, write):
     with caplog.at_level(logging.WARNING):
         store = RunStore(path)
         store.load("svm", 10)
-        store.add("a", a_run())
+        store.add(a_run())
         assert store.flush() and len(store.load("svm", 10)) == 1
         store.close()
     (aside,) = tmp_path.glob("runs.db.aside-*[0-9]")
@@ -150,10 +135,10 @@ def test_damage_that_shows_later_is_set_aside_too(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         store = RunStore(path)
         store.load("svm", 3000)
-        store.add("a", a_run())
+        store.add(a_run())
         assert store.flush(30)
         store.load("svm", 3000)  # a second complaint must not cost the new file
-        store.add("b", a_run())
+        store.add(a_run())
         assert store.flush(30) and len(store.load("svm", 10)) == 2
         store.close()
     assert len(list(tmp_path.glob("runs.db.aside-*[0-9]"))) == 1
@@ -174,8 +159,8 @@ def test_a_full_disk_costs_one_line(tmp_path, caplog):
     write = store._write
     store._write = lambda connection, requests: (limit(connection), write(connection, requests))
     with caplog.at_level(logging.WARNING):
-        for number in range(300):
-            store.add(str(number), a_run(n=64))
+        for _ in range(300):
+            store.add(a_run(n=64))
         assert not store.flush()
         store.close()
     assert full.is_set() and "full" in store.failed
@@ -183,11 +168,11 @@ def test_a_full_disk_costs_one_line(tmp_path, caplog):
 
 
 def test_a_file_that_is_deleted_is_begun_anew(store, caplog):
-    store.add("a", a_run())
+    store.add(a_run())
     assert store.flush()
     for file in store.path.parent.iterdir():
         file.unlink()
-    store.add("b", a_run())
+    store.add(a_run())
     assert store.flush() and len(store.load("svm", 10)) == 1
     assert "gone" in caplog.text
 
@@ -195,14 +180,14 @@ def test_a_file_that_is_deleted_is_begun_anew(store, caplog):
 def test_others_read_and_prune_while_it_is_written(store):
     for number in range(100):
         kind = "old" if number < 40 else "new"
-        store.add(str(number), a_run(kind=kind, ended=float(number), n=1 + number))
+        store.add(a_run(kind=kind, ended=float(number), n=1 + number))
     assert store.flush()
     new, old = read_kinds(store.path)
     assert (new.kind, new.runs, new.done, new.last) == ("new", 60, 60, 99.0)
     assert (old.least, old.most, old.mean) == (1, 40, 20.5)
     assert prune(store.path, before=20.0) == 20
     assert prune(store.path, kind="new", before=50.0) == 10
-    store.add("more", a_run(kind="old"))
+    store.add(a_run(kind="old"))
     assert store.flush()
     assert [kind.runs for kind in sorted(read_kinds(store.path), key=lambda k: k.kind)] == [50, 21]
     assert prune(store.path) == 71 and read_kinds(store.path) == []
@@ -233,21 +218,12 @@ def test_readers_say_what_is_wrong_and_change_nothing(tmp_path, write, words):
 def test_a_slow_disk_costs_runs_and_no_memory(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("dask_slaq.run_history.store.MOST_WAITING", 5)
     gate = threading.Event()
-    store = RunStore(tmp_path / "runs.db", lambda *_: gate.wait(30))
+    store = RunStore(tmp_path / "runs.db")
+    store.add_usage([], lambda: gate.wait(30))
     with caplog.at_level(logging.WARNING):
-        for number in range(600):
-            store.add(str(number), a_run())
+        for _ in range(600):
+            store.add(a_run())
     gate.set()
     store.close()
     assert store.dropped + store.stored == 600 and store.dropped > 500 and store.failed is None
     assert len([r for r in caplog.records if r.name.startswith("dask_slaq")]) == 1
-
-
-def test_the_last_ends_come_back_in_their_order(store):
-    held = [(k % 3 == 0, k / 10) for k in range(HITS + 20)]
-    for each in held:
-        store.add_end(*each)
-    assert store.flush() and store.ends() == held[-HITS:]
-    with sqlite3.connect(store.path) as connection:
-        connection.execute("UPDATE foretold SET held = 'damaged' WHERE number = ?", (len(held),))
-    assert store.ends() == held[-HITS:-1]

@@ -1,4 +1,4 @@
-"""Usage in the store: it adds up, old rows are added up, and other releases get along with it."""
+"""Usage in the store: it adds up, and old rows are added up."""
 
 import sqlite3
 import time
@@ -6,7 +6,7 @@ import time
 import pytest
 
 from dask_slaq.core.owners.usage import DAY, OTHERS, Usage, UsageKey
-from dask_slaq.run_history import RunStore, read_kinds, read_usage, usage_as_dicts
+from dask_slaq.run_history import RunStore, read_usage, usage_as_dicts
 from dask_slaq.run_history import store as store_module
 
 TODAY = int(time.time() // DAY)
@@ -56,15 +56,6 @@ def test_old_usage_is_added_up_and_none_is_lost(path, monkeypatch):
     assert by_job["svm-1",].jobs <= 91 and by_job[OTHERS,].jobs >= 1800
     assert by_job["",] == Usage(1001.0)
     assert len(read_usage(path, ["day"], since=TODAY - 100)) == 101
-
-
-def test_a_file_of_an_earlier_release_is_read_and_gets_the_table(path):
-    RunStore(path).close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE usage")
-    assert read_usage(path) == {}
-    write(path, ((TODAY, "ann", "", ""), Usage(1.0)))
-    assert read_usage(path) == {("ann",): Usage(1.0)} and read_kinds(path) == []
 
 
 def test_usage_is_written_once_where_the_file_was_locked_for_a_while(path, monkeypatch):

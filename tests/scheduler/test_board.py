@@ -30,8 +30,14 @@ import dask_slaq as slaq
 from dask_slaq.core.jobs.history import table
 from dask_slaq.core.owners.usage import DAY
 from dask_slaq.scheduler.board import add_pages
-from dask_slaq.scheduler.board import data as data_module
-from dask_slaq.scheduler.board.data import MOST_SHOWN, UNOWNED, UNOWNED_TASKS, color_of, data_of
+from dask_slaq.scheduler.board.data import (
+    GREY,
+    MOST_SHOWN,
+    UNOWNED,
+    UNOWNED_TASKS,
+    color_of,
+    data_of,
+)
 from dask_slaq.scheduler.owners.accounts import UnownedUsage
 
 pytest.importorskip("bokeh", reason="bokeh is not installed")
@@ -100,7 +106,7 @@ async def test_every_address_that_the_documentation_names_is_served(c, s, plugin
 def test_the_documentation_names_what_the_pages_show():
     named = re.findall(r"^- \*\*(.+?)\*\*", (ROOT / "docs" / "board.md").read_text(), re.MULTILINE)
     shown = "".join(Path(module.__file__).read_text() for module in (pages, search_page))
-    assert len(named) == 8
+    assert len(named) == 6
     assert [title for title in named if title not in shown] == []
 
 
@@ -136,14 +142,13 @@ async def test_without_a_dashboard_there_is_one_clear_line(c, s, a):
     assert second.endswith("pip install 'dask-slaq[dashboard]'")
 
 
-@gen_cluster(client=True, nthreads=[1])
-async def test_two_hundred_jobs_have_colors_of_their_own_and_many_leave_none_behind(c, s, a):
-    found = [color_of(s, f"job-{n}") for n in range(200)]
+def test_two_hundred_jobs_have_colors_of_their_own_and_many_leave_none_behind():
+    found = [color_of(f"job-{n}") for n in range(200)]
     assert len(set(found)) == 200
-    assert found == [color_of(s, f"job-{n}") for n in range(200)]
+    assert found == [color_of(f"job-{n}") for n in range(200)]
     for n in range(5000):
-        color_of(s, f"short-{n}")
-    assert data_module._of_schedulers[s].cache_info().currsize == data_module.REMEMBERED
+        color_of(f"short-{n}")
+    assert color_of.cache_info().currsize == 1000
 
 
 async def shown_after_a_beat(plugin, worker):
@@ -204,7 +209,7 @@ async def test_lines_end_with_their_jobs_and_ended_jobs_stay_in_the_table(c, s, 
         assert last(data, "<i>b</i>")[0] < last(data, "goes on")[0] == 0
         assert data.jobs["job"] == ["goes on", "<i>b</i>"]
         assert re.fullmatch(r"done \d s ago", data.jobs["state"][1])
-        assert data.jobs["ink"] == ["inherit", data_module.GREY]
+        assert data.jobs["ink"] == ["inherit", GREY]
         assert data.jobs["owner"][1] == "ann" and data.jobs["iteration"][1] == 3
         assert data.jobs["reason"][1].startswith("ended after 3 iterations")
         assert data.legend["name"] == ["goes on", "<i>b</i>"]
@@ -263,7 +268,7 @@ async def test_the_legend_names_sixty_jobs_and_says_what_it_leaves_out(c, s, plu
         text = pages.Legend(s).root.text
         assert text.count("&lt;ann&gt;") == 1 and "<ann>" not in text
         assert all(f"job-{n:03}" in text for n in range(60))
-        assert all(color_of(s, f"job-{n:03}") in text for n in range(60))
+        assert all(color_of(f"job-{n:03}") in text for n in range(60))
     async with jobs(c, *(f"job-{n:03}" for n in range(103))):
         plugin.run_once()
         assert newest(s).legend["name"][-1] == "and 3 more"

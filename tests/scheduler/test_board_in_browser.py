@@ -11,8 +11,8 @@ from distributed.utils_test import inc
 from driving import PATIENCE
 
 import dask_slaq as slaq
-from dask_slaq.demo.local import DemoRun, DemoTraining, Result
-from dask_slaq.demo.report import page as demo_page
+from dask_slaq.lab.demo.local import DemoRun, DemoTraining, Result
+from dask_slaq.lab.demo.report import page as demo_page
 from dask_slaq.scheduler.board.routes import PLOTS
 
 pytest.importorskip("bokeh", reason="bokeh is not installed")

@@ -14,9 +14,14 @@ from dask_slaq.core.trials import STATE_COLORS, SearchSettings
 pytest.importorskip("bokeh", reason="bokeh is not installed")
 from bokeh.document import Document
 
-from dask_slaq.scheduler.board import search_data
 from dask_slaq.scheduler.board.pages import Note
-from dask_slaq.scheduler.board.search_page import SearchPage, search_page
+from dask_slaq.scheduler.board.search_page import (
+    MOST_IN_ALL,
+    SearchPage,
+    make_data,
+    search_data_of,
+    search_page,
+)
 
 PAGES = {"dashboard": True, "dashboard_address": "127.0.0.1:0"}
 
@@ -33,7 +38,7 @@ def train(params, hold=None):
 
 def newest(scheduler, name):
     forget_shown()
-    return search_data.search_data_of(scheduler, name)
+    return search_data_of(scheduler, name)
 
 
 @with_plugin([2])
@@ -45,21 +50,20 @@ async def test_states_curves_parameters_and_the_table(c, s, plugin, a):
         await until(lambda: all(future.done() for future in futures))
         alive = inside(plugin).trials("grid").alive
         await until(lambda: held.key in alive and alive[held.key].params)
-        await until(lambda: "training" in newest(s, "grid").threads["state"])
+        await until(lambda: "1 training" in newest(s, "grid").head)
         found = newest(s, "grid")
         assert plugin.searches.tables.names() == ["grid"]
         assert "2 done" in found.head and "1 failed" in found.head
         states = dict(zip(found.curves["state"], found.curves["color"], strict=True))
         assert states == {state: STATE_COLORS[state] for state in states}
-        assert found.axes == ["rate", "kind", "hold", "loss"]
-        assert "training" in found.threads["state"] and len(found.workers) == 1
+        assert {"params rate", "params kind", "params hold"} <= found.table.keys()
         await let_end(c, held)
     found = newest(s, "grid")
     assert found.table["rank"] == [1, 2, 3, 4]
     assert found.table["loss"] == sorted(found.table["loss"])
     assert found.table["params kind"] == ["bad", "b", "a", "held"]
     assert "\x1b" not in json.dumps(found.table, ensure_ascii=False)
-    assert found.forecasts["x"] == [] and found.workers == []
+    assert found.forecasts["x"] == []
     losses = [loss for curve in found.curves["y"] for loss in curve]
     assert len(losses) == 20 and found.low < min(losses)
     assert newest(s, "other").head == "No search 'other' is known."
@@ -86,7 +90,7 @@ def test_columns_are_bounded_whatever_the_models_are(n):
         }
         for i in range(n)
     ]
-    found = search_data.make_data("x", rows, SearchSettings(), {f"w{k}": (k, 2) for k in range(3)})
+    found = make_data("x", rows, SearchSettings())
     clear = [alpha > 0.5 for alpha in found.curves["alpha"]]
     if n > 60:  # the best stand out, and are drawn over the others; none is hidden among forecasts
         assert sum(clear) == 9 and clear[-9:] == [True] * 9  # one of ten has no curve
@@ -94,13 +98,12 @@ def test_columns_are_bounded_whatever_the_models_are(n):
     else:
         assert all(clear)
     points = sum(map(len, found.curves["x"]))
-    assert points <= max(search_data.MOST_IN_ALL, 6 * n)
+    assert points <= max(MOST_IN_ALL, 6 * n)
     assert len(found.table["rank"]) == n
-    for columns in (found.curves, found.threads, found.parallel, found.ticks, found.table):
+    for columns in (found.curves, found.forecasts, found.table):
         assert len({len(column) for column in columns.values()}) == 1
-    text = json.dumps([found.curves, found.parallel, found.ticks, found.table], allow_nan=False)
+    text = json.dumps([found.curves, found.table], allow_nan=False)
     assert len(text) < 1_500_000
-    assert all(0 <= y <= 1 for line in found.parallel["y"] for y in line)
 
 
 @with_plugin([1], scheduler_kwargs=PAGES)
@@ -111,7 +114,7 @@ async def test_the_page_is_served_and_linked(c, s, plugin, a):
     assert "Slaq" in await page_of(s, "/slaq-search?name=a%26b")
     page = SearchPage(s, "a&b")
     assert page.choice.options == ["a&b"] and "3 done" in page.head.text
-    assert len(page.sources["curves"].data["x"]) == 3
+    assert len(page.curves.data["x"]) == 3
     names = [column.field for column in page.table.columns]
     assert names[:3] == ["rank", "state", "loss"] and "params rate" in names
     forget_shown()

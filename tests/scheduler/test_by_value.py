@@ -186,9 +186,7 @@ async def test_a_slow_worker_is_given_back_first(c, s, plugin, *workers):
             await data  # it has more data than the others
             for i in range(40):
                 for address in s.workers:
-                    inside(plugin).speeds.observe(
-                        i % 4, "work", address, 0.4 if address == slow else 0.1
-                    )
+                    inside(plugin).speeds.observe(i % 4, address, 0.4 if address == slow else 0.1)
             inside(plugin).speeds.learn(1.0)
             futures = c.map(wait_for, ["go"] * 4, pure=False)
         await until(lambda: all(ws.processing for ws in s.workers.values()))

@@ -32,7 +32,7 @@ BOUNDS = {
     "scheduler.owners.identity": {"MOST_CLIENTS": 1},
     "scheduler.pools.durations": {"MOST_GROUPS": 4},
     "scheduler.pools.label_limits": {"MOST_LOGGED": 4},
-    "scheduler.trials.tables": {"NAMED": 4},
+    "scheduler.trials.tables": {"MOST_NAMED": 4},
 }
 #: Rounds after which objects are counted: enough to reach all bounds, and twice some more. By
 #: how many objects of a type it counts as growth, if it is so both times: one per round.

@@ -39,7 +39,7 @@ from dask_slaq.scheduler.pools.scheduler_patch import OVERRIDDEN, SchedulerPatch
 from dask_slaq.scheduler.requests.handlers import REQUESTS, Messages
 
 PACKAGE = Path(slaq.__file__).parent
-PARTS = [PACKAGE / part for part in ("scheduler", "run_history", "persisting")]
+PARTS = [PACKAGE / part for part in ("scheduler", "run_history", "lab/persisting")]
 SOURCES = [path for part in PARTS for path in part.rglob("*.py") if path.name != "event_loop.py"]
 
 #: What puts a function on the event loop; and what follows a failure, or only drops a record.

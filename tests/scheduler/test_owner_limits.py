@@ -254,8 +254,6 @@ async def test_operators_change_owners_while_jobs_run(c, s, a, b, tmp_path):
             assert inside(plugin).terms.of("ann@desk").weight == 2
             with pytest.raises(InvalidSetting, match="'speed' is not a setting of an owner"):
                 await c.scheduler.slaq_owner(owner="ann", by="root", speed=1)
-            with pytest.raises(InvalidSetting, match="--memory-limit"):
-                await c.scheduler.slaq_owner(owner="ann", by="root", max_memory=1e9)
             with pytest.raises(InvalidSetting, match="max-jobs of owner 'ann' must be a whole"):
                 await slaq.set_owner("ann", max_jobs=1.5, client=c)
             with pytest.raises(InvalidSetting, match="no setting of ann is given"):

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from time import sleep, time
+from time import time
 
 import pytest
 from commands import python
@@ -26,7 +26,7 @@ from dask_slaq.cli.status_tables import ended_table
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting, StopTraining
 from dask_slaq.core.run_history import Kind
-from dask_slaq.run_history import RUN_HISTORY_TOPIC, read_kinds, read_runs
+from dask_slaq.run_history import read_kinds, read_runs
 
 
 def curve(n, scale=1.0):
@@ -155,12 +155,9 @@ async def restarting(path):
 async def test_runs_are_kept_over_the_end_of_the_scheduler(tmp_path):
     path = tmp_path / "runs.db"
     async with restarting(path) as (client, plugin):
-        stored = []
-        client.subscribe_topic(RUN_HISTORY_TOPIC, lambda event: stored.append(event[1]["job"]))
         for n in range(3):
             await train(client, f"net-{n}", curve(20, scale=n + 1.0))
-        await until(lambda: len(stored) == 3)
-        assert stored == ["net-0", "net-1", "net-2"]
+        await until(lambda: inside(plugin).store.stored == 3)
         assert [run.job for run in read_runs(path)] == ["net-2", "net-1", "net-0"]  # while it runs
         assert (await slaq.status(client))["run_history"]["stored"] == 3
     (kind,) = read_kinds(path)
@@ -207,36 +204,6 @@ async def test_an_error_in_the_memory_touches_no_job(tmp_path, monkeypatch, capl
         assert plugin.failed is None and "broken" in inside(plugin).memory_error
         assert (await slaq.status(client))["run_history"]["failed"] == inside(plugin).memory_error
     assert caplog.text.count("past runs are no longer remembered") == 1
-
-
-@with_plugin([1])
-async def test_how_well_ends_were_foretold_is_known_over_restarts(c, s, plugin, a, tmp_path):
-    async def run_one():
-        async with slaq.job("known", client=c, max_iter=4) as job:
-            for k in range(4):
-                await c.gather(c.map(sleep, [0.02] * 2, pure=False))
-                job.report(1 / (k + 1))
-                await reported(c, "known", k + 1)
-                plugin.run_once()
-
-    async def foretold():
-        return (await slaq.status(c))["foretold"]
-
-    settings = {"run_history": str(tmp_path / "runs.db"), "epoch": "5ms"}
-    plugin = await start_plugin(c, s, **settings)
-    await run_one()
-    before = await foretold()
-    assert before["ended"] == 1
-    plugin.stop()
-    await until(lambda: len(inside(plugin).store.ends()) == 1)  # its thread writes
-    plugin = await start_plugin(c, s, **settings)
-    await until(lambda: inside(plugin).jobs.ends.held)
-    assert await foretold() == before
-    await run_one()
-    assert (await foretold())["ended"] == 2
-    await until(lambda: len(inside(plugin).store.ends()) == 2)
-    plugin.stop()
-    await start_plugin(c, s)
 
 
 def test_jobs_that_ended_are_known_after_a_restart(tmp_path):

@@ -53,9 +53,7 @@ async def test_a_slow_worker_is_shown(client, cluster, plugin):
 async def test_a_worker_that_left_is_forgotten(c, s, plugin, a):
     for i in range(40):
         for address in (a.address, "tcp://other:1", "tcp://other:2"):
-            inside(plugin).speeds.observe(
-                i % 4, "work", address, 0.4 if address == a.address else 0.1
-            )
+            inside(plugin).speeds.observe(i % 4, address, 0.4 if address == a.address else 0.1)
     inside(plugin).speeds.learn(1.0)
     assert inside(plugin).speeds.factor(a.address) == pytest.approx(4.0)
     await a.close()

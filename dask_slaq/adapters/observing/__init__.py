@@ -3,9 +3,8 @@
 from dask_slaq.adapters.observing.loops import Loop as Loop
 from dask_slaq.adapters.observing.loops import LoopObserver as LoopObserver
 from dask_slaq.adapters.observing.loops import Proxy as Proxy
-from dask_slaq.adapters.observing.patches import AfterImport as AfterImport
 from dask_slaq.adapters.observing.patches import Patches as Patches
-from dask_slaq.adapters.observing.patches import Replacements as Replacements
+from dask_slaq.adapters.observing.patches import WhileOpen as WhileOpen
 from dask_slaq.adapters.observing.session import ReportSession as ReportSession
 from dask_slaq.adapters.observing.session import begin_trial as begin_trial
 from dask_slaq.adapters.observing.session import check_not_stopped as check_not_stopped

@@ -23,10 +23,12 @@ class Replacements:
     def __init__(self) -> None:
         self._made: list[tuple[Any, str, Any, Any]] = []
 
-    def put(self, holder: Any, name: str, value: Any) -> None:
-        """Replace an attribute."""
-        self._made.append((holder, name, _own(holder, name), value))
-        setattr(holder, name, value)
+    def put(self, *changes: tuple[Any, str, Any]) -> None:
+        """Replace attributes, given with their holder and new value; none if one is not there."""
+        made = [(holder, name, _own(holder, name), value) for holder, name, value in changes]
+        for holder, name, _, value in made:
+            setattr(holder, name, value)
+        self._made += made
 
     def undo(self) -> None:
         """Put back what was there before, except where other code has replaced it since."""
@@ -69,23 +71,24 @@ def find(loop: Loop, module: ModuleType) -> tuple[Any, str]:
     return cell, "cell_contents"
 
 
-class Patches:
-    """Context manager that keeps loops patched while at least one thread is inside it.
+class WhileOpen:
+    """Context manager that keeps modules patched while at least one thread is inside it.
 
-    The first one to enter installs the patches, the last one to leave restores the original
-    objects. A module that is imported meanwhile is patched at the end of its import.
+    The first one to enter installs what `patch` replaces, the last one to leave restores the
+    original objects. A module that is imported meanwhile is patched at the end of its import.
     """
 
-    def __init__(self, loops: Iterable[Loop]) -> None:
-        self._loops: dict[str, list[Loop]] = {}
-        for loop in loops:
-            self._loops.setdefault(loop.module, []).append(loop)
+    def __init__(self, names: Iterable[str]) -> None:
         # A thread that holds an import lock may take this lock, but not vice versa.
         self._lock = threading.RLock()
         self._blocks = 0
         self._patched: set[str] = set()
         self._replacements = Replacements()
-        self._finder = AfterImport(self._loops, self._imported)
+        self._finder = AfterImport(names, self._imported)
+
+    def patch(self, name: str, module: ModuleType) -> None:
+        """Patch a module, by `_replacements`."""
+        raise NotImplementedError
 
     def __enter__(self) -> None:
         with self._lock:
@@ -109,6 +112,23 @@ class Patches:
             self._replacements.undo()
             self._patched.clear()
 
+    def _imported(self, name: str, module: ModuleType) -> None:
+        """Patch an imported module, unless it is patched already or no block is open."""
+        with self._lock:
+            if self._blocks and name not in self._patched:
+                self._patched.add(name)
+                self.patch(name, module)
+
+
+class Patches(WhileOpen):
+    """Context manager that keeps loops observed."""
+
+    def __init__(self, loops: Iterable[Loop]) -> None:
+        self._loops: dict[str, list[Loop]] = {}
+        for loop in loops:
+            self._loops.setdefault(loop.module, []).append(loop)
+        super().__init__(self._loops)
+
     def states(self) -> dict[str, str]:
         """Return the state of each loop, by its full name.
 
@@ -121,28 +141,24 @@ class Patches:
         """Let stand-ins take the place of the globals that the observer of a loop replaces."""
         names, module = function.__globals__, sys.modules[function.__module__]
         for name, make in loop.watch.replaces.items():
-            self._replacements.put(module, name, make(names[name]))
+            self._replacements.put((module, name, make(names[name])))
         for name in loop.watch.stands_in:
             if type(names[name]) is not StandIn:
-                self._replacements.put(module, name, StandIn(names[name], name))
+                self._replacements.put((module, name, StandIn(names[name], name)))
 
-    def _imported(self, name: str, module: ModuleType) -> None:
-        """Patch an imported module, unless it is patched already or no block is open."""
-        with self._lock:
-            if not self._blocks or name in self._patched:
-                return
-            self._patched.add(name)
-            for loop in self._loops[name]:
-                try:
-                    holder, attribute = find(loop, module)
-                    original = getattr(holder, attribute)
-                    mismatch = loop.mismatch(original)
-                    if mismatch:
-                        raise LookupError(mismatch)
-                    self._stand_in(loop, original)
-                    self._replacements.put(holder, attribute, loop.observed(original))
-                except Exception as error:
-                    warn_once(str(loop), f"{loop} {error}: its iterations are not reported")
+    def patch(self, name: str, module: ModuleType) -> None:
+        """Patch the loops of a module."""
+        for loop in self._loops[name]:
+            try:
+                holder, attribute = find(loop, module)
+                original = getattr(holder, attribute)
+                mismatch = loop.mismatch(original)
+                if mismatch:
+                    raise LookupError(mismatch)
+                self._stand_in(loop, original)
+                self._replacements.put((holder, attribute, loop.observed(original)))
+            except Exception as error:
+                warn_once(str(loop), f"{loop} {error}: its iterations are not reported")
 
 
 def _state(loop: Loop) -> str:

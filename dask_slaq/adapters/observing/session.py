@@ -278,8 +278,6 @@ NUMBERS = (
     *("lamduh", "rho", "batch_size", "n_clusters", "n_components", "degree", "gamma"),
     *("max_depth", "max_leaf_nodes", "l2_regularization", "subsample", "power_t"),
 )
-#: Maximum number of characters of one choice in a name, and of the name.
-LONGEST_CHOICE, LONGEST = 40, 256
 
 
 def describe(kind: Mapping[str, Any]) -> None:
@@ -296,7 +294,7 @@ def kind_of(
     classes and tuples of numbers are left out, and so are numbers that are not finite and >= 0.
     """
     known = (text for choice in choices if (text := _text_of(choice)))
-    return {**numbers_in(numbers or {}), "name": "/".join([fit, *known])[:LONGEST]}
+    return {**numbers_in(numbers or {}), "name": "/".join([fit, *known])[:256]}
 
 
 def sizes_of(data: Any) -> dict[str, float]:
@@ -345,11 +343,11 @@ def numbers_in(values: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def _text_of(choice: object) -> str | None:
+def _text_of(choice: object, longest: int = 40) -> str | None:
     if isinstance(choice, str):
-        return choice[:LONGEST_CHOICE]
+        return choice[:longest]
     if isinstance(choice, type):
-        return choice.__name__[:LONGEST_CHOICE]
+        return choice.__name__[:longest]
     if isinstance(choice, tuple) and all(isinstance(part, int) for part in choice):
-        return "x".join(map(str, choice))[:LONGEST_CHOICE]
+        return "x".join(map(str, choice))[:longest]
     return None

@@ -28,11 +28,6 @@ from dask_slaq.core.settings import LOSS_TOPIC
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which a task waits for the round; then it trains on, since its client must be gone.
-PATIENCE = 60.0
-#: Number of runs that a process remembers.
-REMEMBERED = 1000
-
 # Tasks that train together, one per worker, must end after the same round, or the last ones would
 # wait forever for the others. They run in lockstep: none can be more than a round ahead. So the
 # client first lets each task wait at its next round, which tells how far it was (`hold`), and then
@@ -56,17 +51,18 @@ _changed = threading.Condition()
 _gates: OrderedDict[tuple[str, str | None], Gate] = OrderedDict()
 
 
-def ends_with(address: Address, number: int) -> bool:
+def ends_with(address: Address, number: int, patience: float = 60.0) -> bool:
     """Return whether the run that reports to `address` ends with round `number`, counted from 0.
 
-    Call it in a task, once per round. It returns at once unless the run is being stopped.
+    Call it in a task, once per round. It returns at once unless the run is being stopped. After
+    seconds of `patience` the task trains on, since its client must be gone.
     """
     with _changed:
         gate = _gate(address.inbox, worker_here())
         if not gate.held:
             gate.passed = number
             return False
-        if not _changed.wait_for(lambda: gate.end is not None, PATIENCE):
+        if not _changed.wait_for(lambda: gate.end is not None, patience):
             gate.end = math.inf
         return gate.end is not None and number >= gate.end
 
@@ -114,9 +110,12 @@ async def end_on_workers(client: Any, inbox: str) -> None:
 
 
 def _gate(inbox: str, worker: Any) -> Gate:
-    """Return the gate of a run on a worker, or outside workers if that is None."""
+    """Return the gate of a run on a worker, or outside workers if that is None.
+
+    A process remembers those of the last thousand.
+    """
     gate = _gates.setdefault((inbox, worker and worker.address), Gate())
-    if len(_gates) > REMEMBERED:
+    if len(_gates) > 1000:
         _gates.popitem(last=False)
     return gate
 

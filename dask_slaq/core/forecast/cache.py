@@ -12,27 +12,9 @@ from dask_slaq.core.forecast.history import MOST, Histories, NormalizedWindow
 from dask_slaq.core.forecast.types import HORIZONS, FitStatus, interpolation
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
 
-#: Reports needed to extrapolate a curve.
-MIN_REPORTS = 4
-#: Iterations ahead beyond which a forecast is constant: a fixed number, plus some per report.
-REACH, REACH_PER_REPORT = 60.0, 5.0
-#: Fraction of the window's span that every job is assumed to be able to fall, unless it diverges.
-DOUBT = 1e-3
-#: A run is flat from this many reports on if its later half is not lower than the first by this
-#: many standard errors, nor its newest reports by that many. This part of a fall is kept.
-FLAT_REPORTS, FLAT_HALVES, FLAT_NEWEST, FLAT_KEPT = 32, 1.5, 2.0, 0.01
-#: Number of newest reports by which a run is no longer flat.
-NEWEST = 8
 #: A job is due for a refit after one report, plus one more per `MATURITY` reports so far, at most
 #: `MOST_UNFITTED`.
 MATURITY, MOST_UNFITTED = 16, 6
-#: A report is a surprise if its error exceeds the sum of this many standard deviations of the
-#: noise, this fraction of the fall forecast by then, and this fraction of the whole fall so far.
-NEWS_NOISE, NEWS_FALL, NEWS_RANGE = 2.0, 0.2, 1e-4
-#: Least level of a loss that falls by powers of ten, as a part of its newest report.
-LEAST_LEVEL = 0.05
-#: Maximum refit priority due to a surprise; a fit is due at 1.
-MOST_SURPRISING = 16.0
 #: (MOST_UNFITTED, n_horizons, n_horizons): matrix n - 1 interpolates the falls at each horizon plus
 #: n iterations from the falls at the horizons.
 LATER: FloatArray = np.stack(
@@ -77,9 +59,15 @@ class ForecastCache(JobArrays):
             error = np.abs(history.newest(rows) - (column["level"][rows] - now))
         lowest = history.column["lowest"][rows]
         fallen = np.where(history.bounds(rows)[1], lowest, history.column["first"][rows] - lowest)
-        expected = NEWS_NOISE * column["noise"][rows] + NEWS_FALL * now + NEWS_RANGE * fallen
-        surprise = np.where(error > 0, MOST_SURPRISING, 0.0)
-        some = np.minimum(error, MOST_SURPRISING * expected)
+        # A report is a surprise if its error exceeds the sum of this many standard deviations of
+        # the noise, this fraction of the fall forecast by then, and this fraction of the whole fall
+        # so far.
+        news_noise, news_fall, news_range = 2.0, 0.2, 1e-4
+        expected = news_noise * column["noise"][rows] + news_fall * now + news_range * fallen
+        # Maximum refit priority due to a surprise; a fit is due at 1.
+        most_surprising = 16.0
+        surprise = np.where(error > 0, most_surprising, 0.0)
+        some = np.minimum(error, most_surprising * expected)
         np.divide(some, expected, out=surprise, where=expected > 0)
         refit_priority = np.maximum(age, surprise)
         refit_priority = np.where(
@@ -123,7 +111,8 @@ class ForecastCache(JobArrays):
         settled = newest - np.clip(newest - level, -most, most)
         # What falls by powers of ten falls in proportion to its level, which stays above zero.
         logs = history.bounds(rows)[1] & (level > 0)
-        np.maximum(settled, LEAST_LEVEL * newest, out=settled, where=logs)
+        # Least level of a loss that falls by powers of ten, as a part of its newest report.
+        np.maximum(settled, 0.05 * newest, out=settled, where=logs)
         part = np.divide(settled, level, out=np.ones(len(rows)), where=logs)
         column["level"][rows] = settled
         column["reduction"][rows] *= part[:, None]
@@ -136,16 +125,21 @@ class ForecastCache(JobArrays):
         column = self.column
         zero = view.newest + view.unit * view.zero
         level = np.maximum(view.newest + view.unit * curves[:, 0], zero)
-        reach = REACH + REACH_PER_REPORT * view.total.astype(np.float64)
+        # Iterations ahead beyond which a forecast is constant: a fixed number, plus some per
+        # report.
+        farthest, per_report = 60.0, 5.0
+        reach = farthest + per_report * view.total.astype(np.float64)
         fall = view.unit[:, None] * hold_beyond(reach, curves[:, 1:])
         noise = view.unit * view.noise
         diverging = _diverging(view, history.column["first"][rows], noise)
         status = np.where(diverging, int(FitStatus.DIVERGING), int(FitStatus.OK))
-        status[view.total < MIN_REPORTS] = FitStatus.TOO_FEW_REPORTS
+        # Reports needed to extrapolate a curve.
+        status[view.total < 4] = FitStatus.TOO_FEW_REPORTS
         fall[diverging] = 0.0
         span = np.where(diverging, 0.0, view.unit * np.ptp(view.losses, axis=1))
         fall += _exploration(view.total, noise, span, fall[:, -1])
-        fall[_is_flat(view)] *= FLAT_KEPT
+        # Part of a fall that is kept of a flat run.
+        fall[_is_flat(view)] *= 0.01
         np.minimum(fall, (level - zero)[:, None], out=fall)
         few = status == FitStatus.TOO_FEW_REPORTS
         if few.any():
@@ -186,7 +180,9 @@ def _exploration(
 
     The standard error of a slope from n noisy reports is noise * sqrt(12 / n^3).
     """
-    unseen = noise * np.sqrt(12.0 / total) + DOUBT * span
+    # Fraction of the window's span that every job is assumed to be able to fall, unless it
+    # diverges.
+    unseen = noise * np.sqrt(12.0 / total) + 1e-3 * span
     # All of `unseen` if no fall is forecast, half if an equal fall is, little if a larger one is.
     lacking = unseen * np.divide(unseen, unseen + forecast, out=0.0 * unseen, where=unseen > 0)
     return lacking[:, None] * (HORIZONS / (HORIZONS + total[:, None]))
@@ -205,12 +201,17 @@ def _is_flat(view: NormalizedWindow) -> BoolArray:
     spread = _mean((view.means - middle[:, None]) ** 2, known) * view.stride
     noise = np.clip(np.sqrt(spread), view.noise, 2.0 * view.noise)
     error = noise * np.sqrt(2.0 / (np.maximum(half, 1) * view.stride))
-    newest = middle - view.losses[:, :NEWEST].mean(axis=1)
+    # Number of newest reports by which a run is no longer flat.
+    n_newest = 8
+    newest = middle - view.losses[:, :n_newest].mean(axis=1)
+    # A run is flat from this many reports on if its later half is not lower than the first by this
+    # many standard errors, nor its newest reports by that many.
+    flat_reports, flat_halves, flat_newest = 32, 1.5, 2.0
     return (
-        (view.total >= FLAT_REPORTS)
+        (view.total >= flat_reports)
         & (view.noise > 0)
-        & (fallen < FLAT_HALVES * error)
-        & (newest < FLAT_NEWEST * noise / np.sqrt(NEWEST))
+        & (fallen < flat_halves * error)
+        & (newest < flat_newest * noise / np.sqrt(n_newest))
     )
 
 

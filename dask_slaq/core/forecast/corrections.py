@@ -132,8 +132,6 @@ def first_at(needed: FloatArray, rising: FloatArray, horizons: FloatArray) -> Fl
     return horizons[right - 1] + part * (horizons[right] - horizons[right - 1])
 
 
-#: Largest normalized loss, in largest changes: sums of jobs stay finite.
-MOST_CHANGES = 1e9
 #: Smallest divisor, in standard deviations of the noise of one report.
 NOISE_FLOOR = 2.0
 
@@ -161,7 +159,8 @@ def normalized(forecast: Forecast, normalizer: str = "range") -> FloatArray:
     It is at most 1 of the range; of the largest change it may be more, as gains are.
     """
     with np.errstate(over="ignore"):
-        fraction = np.clip(forecast.remaining / scale(forecast, normalizer), 0.0, MOST_CHANGES)
+        # Largest normalized loss, in largest changes: sums of jobs stay finite.
+        fraction = np.clip(forecast.remaining / scale(forecast, normalizer), 0.0, 1e9)
     diverged = (forecast.status == FitStatus.DIVERGING) & (_fallen(forecast) == 0)
     unknown = diverged | (predicted_range(forecast) < np.finfo(np.float64).tiny)
     return np.where(unknown, 1.0, fraction)

@@ -28,23 +28,12 @@ from dask_slaq.core.run_history import (
     shape_of,
 )
 
-#: Factors on the number of iterations of a like run, and the standard deviation of their logs.
+#: Factors on the number of iterations of a like run.
 STRETCHES: FloatArray = 2.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
-STRETCH_SPREAD = 0.3
 N_STRETCHES, AS_IS = len(STRETCHES), 2
 N_HYPOTHESES = MOST_LIKE * N_STRETCHES
-#: Error of a like run's curve relative to the job's fall so far, and reports beyond which further
-#: ones are not counted as independent: curves differ by smooth errors, not by noise.
-MODEL_ERROR, INDEPENDENT = 0.1, 4.0
-#: Minimum standard deviation of the log of a job's range, as expected from like runs.
-RANGE_SPREAD = 0.25
 #: Widest standard deviation of that log: what is assumed when like runs tell nothing of it.
 ANY_RANGE = 2.0
-#: Minimum standard deviation of the log of a job's first loss as expected from like runs, and
-#: maximum squared deviations by which a first loss counts as misfit.
-FIRST_SPREAD, STRANGEST = 0.25, 4.0
-#: Misfit at which past runs and reports count alike, and trust below which past runs are not asked.
-DOUBTFUL, STEEP, LEAST_TRUST = 1.0, 4.0, 0.05
 #: Maximum number of past runs of which the curves are kept at hand.
 MOST_TABLES = 1000
 
@@ -92,7 +81,7 @@ class Hypotheses:
         weight = kernel([apart for _, apart, _ in shaped])
         column = self._table.column
         column["n_like"][slot] = len(shaped)
-        spread = np.log(STRETCHES) / STRETCH_SPREAD
+        spread = np.log(STRETCHES) / 0.3  # in standard deviations
         prior = np.log(weight)[:, None] - 0.5 * spread**2
         n = prior.size
         column["log_prior"][slot, :n] = prior.ravel()
@@ -116,11 +105,15 @@ class Hypotheses:
         if relative:
             logs = np.log(first)
             column["log_first"][slot] = level = weight @ logs
-            spread = weight @ (logs - level) ** 2 + FIRST_SPREAD**2
+            # Minimum standard deviation of the log of a job's first loss as expected from like
+            # runs.
+            spread = weight @ (logs - level) ** 2 + 0.25**2
             column["first_spread"][slot] = np.sqrt(spread)
+        # Minimum standard deviation of the log of a job's range, as expected from like runs.
+        range_spread = 0.25
         # One run tells its range, but not how much the ranges of such runs differ.
-        spread = np.sqrt(float(weight @ (log_range - mean) ** 2) + RANGE_SPREAD**2 / len(runs))
-        column["range_spread"][slot] = np.clip(spread, RANGE_SPREAD, ANY_RANGE)
+        spread = np.sqrt(float(weight @ (log_range - mean) ** 2) + range_spread**2 / len(runs))
+        column["range_spread"][slot] = np.clip(spread, range_spread, ANY_RANGE)
 
     def likeness(self, slot: int) -> int:
         """Return the number of runs on which the forecast of a job rests."""
@@ -139,8 +132,11 @@ class Hypotheses:
         if not len(rows):
             return
         falls, misfit = self._forecast(slots, column["noise"][rows])
-        trust = 1.0 / (1.0 + (misfit / DOUBTFUL) ** STEEP)
-        trust[trust < LEAST_TRUST] = 0.0
+        # Misfit at which past runs and reports count alike, and trust below which past runs are not
+        # asked.
+        doubtful, steep, least_trust = 1.0, 4.0, 0.05
+        trust = 1.0 / (1.0 + (misfit / doubtful) ** steep)
+        trust[trust < least_trust] = 0.0
         self._table.column["trust"][slots] = trust
         some = trust > 0  # the others keep their forecasts to the last bit
         rows, trust, falls = rows[some], trust[some], falls[some]
@@ -178,10 +174,13 @@ class Hypotheses:
         y = y / unit[:, None]
         noise = noise / unit
         expected = np.clip(expected / unit[:, None], 1e-9, 1e9)
-        variance = MODEL_ERROR**2 + noise[:, None] ** 2 / np.maximum(count, 1.0)
+        # Error of a like run's curve relative to the job's fall so far, and reports beyond which
+        # further ones are not counted as independent: curves differ by smooth errors, not by noise.
+        model_error, independent = 0.1, 4.0
+        variance = model_error**2 + noise[:, None] ** 2 / np.maximum(count, 1.0)
         w = np.where(some, 1.0 / variance, 0.0)
         n = some.sum(axis=1)
-        w *= np.minimum(1.0, INDEPENDENT / n)[:, None]
+        w *= np.minimum(1.0, independent / n)[:, None]
         sw = w.sum(axis=1)
         mean_y = (w * y).sum(axis=1) / sw
         ws = np.matmul(s, w[:, :, None])[:, :, 0]
@@ -198,11 +197,12 @@ class Hypotheses:
         log_weight -= log_weight.max(axis=1, keepdims=True)
         weight = np.exp(log_weight)
         weight /= weight.sum(axis=1, keepdims=True)
-        misfit = (weight * (error + off**2)).sum(axis=1) / np.minimum(n, INDEPENDENT)
+        misfit = (weight * (error + off**2)).sum(axis=1) / np.minimum(n, independent)
         # Another first loss may be due to other data. What it tells fades with the reports.
         log_first = np.log(np.maximum(first, 1e-300))
         strange = (log_first - column["log_first"][slots]) / column["first_spread"][slots]
-        misfit += np.minimum(strange**2, STRANGEST) / total
+        # Maximum squared deviations by which a first loss counts as misfit.
+        misfit += np.minimum(strange**2, 4.0) / total
         scaled = weight * size * unit[:, None]
         mixed = np.einsum("jh,jhb->jb", scaled, fallen)
         ahead = total[:, None] + HORIZONS

@@ -12,11 +12,6 @@ import numpy as np
 from dask_slaq.core.errors import BROKEN
 from dask_slaq.core.forecast.types import FitStatus, Forecast, Predictor
 
-#: Losses kept of each job, for the predictor that may have to take over.
-KEPT = 1000
-#: Part of the largest reduction by which one may be off, by rounding.
-CLOSE = 1e-9
-
 
 class GuardedPredictor:
     """A predictor: `made`, until it breaks a rule, which is told; and then `instead`."""
@@ -30,7 +25,8 @@ class GuardedPredictor:
 
     def add(self, job: str, **known: Any) -> None:
         """Start to follow a job. See `Predictor`."""
-        self._jobs[job] = known, deque(maxlen=KEPT)
+        # Losses kept of each job, for the predictor that may have to take over.
+        self._jobs[job] = known, deque(maxlen=1000)
         self._call("add", job, **self._accepted(known))
 
     def remove(self, job: str) -> None:
@@ -108,7 +104,9 @@ def broken_forecast(forecast: Forecast, n_jobs: int) -> str | None:
             return f"{name} does not have one value per job"
     if not np.isfinite(fall).all() or (fall[:, 0] != 0).any():
         return "a reduction is not finite, or not 0 at horizon 0"
-    scale = CLOSE * np.maximum(np.abs(fall).max(axis=1, initial=0.0), CLOSE)[:, None]
+    # Part of the largest reduction by which one may be off, by rounding.
+    close = 1e-9
+    scale = close * np.maximum(np.abs(fall).max(axis=1, initial=0.0), close)[:, None]
     if (np.diff(fall) < -scale).any():
         return "a reduction decreases"
     if (np.diff(np.diff(fall) / np.diff(horizons)) > scale).any():

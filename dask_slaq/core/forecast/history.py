@@ -8,9 +8,6 @@ import numpy as np
 
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
 
-#: Cost of a call of `_append`, and fixed cost of a call of `_append_run`, in units of the cost of
-#: one report in `_append_run`, which is cheaper for many reports of few rows.
-ROUND, ROW = 20, 7
 #: Reports among which a huge start is looked for, and reports that must follow it.
 START, FOLLOWING = 16, 4
 #: A start is huge if it exceeds the highest loss that followed by more than this many times the
@@ -56,7 +53,10 @@ class Histories(JobArrays):
         first = np.flatnonzero(np.diff(ordered, prepend=-1))
         size = np.diff(first, append=len(ordered))
         rounds = int(size.max(initial=0))
-        if ROUND * rounds > len(rows) + ROW * len(first):
+        # Cost of a call of `_append`, and fixed cost of a call of `_append_run`, in units of the
+        # cost of one report in `_append_run`, which is cheaper for many reports of few rows.
+        most_at_once, row = 20, 7
+        if most_at_once * rounds > len(rows) + row * len(first):
             for start, n in zip(first.tolist(), size.tolist(), strict=True):
                 self._append_run(ordered.item(start), losses[order[start : start + n]])
             return np.array(self._cut, dtype=np.int64)
@@ -202,12 +202,6 @@ def _of_later(losses: FloatArray, of: np.ufunc) -> FloatArray:
 
 #: Bound on normalized values, in spans of the window, so that nothing overflows.
 MOST = 1e6
-#: Lower bound on normalized losses above zero before logs are taken.
-LEAST = 1e-12
-#: Number of newest reports that determine the usual size of a change.
-USUAL_REPORTS = 17
-#: Number of newest reports that noise is estimated from.
-NOISE_REPORTS = 27
 
 
 class NormalizedWindow(NamedTuple):
@@ -262,13 +256,15 @@ def normalize_window(history: Histories, rows: IntArray, back: IntArray) -> Norm
 def _logs(losses: FloatArray, zero: FloatArray) -> FloatArray:
     """Return the logs of losses relative to the newest one; 0 if not bounded by zero."""
     bounded = zero > -MOST
-    logs = np.log(np.maximum(losses - zero[:, None], LEAST))
+    # Lower bound on normalized losses above zero before logs are taken.
+    logs = np.log(np.maximum(losses - zero[:, None], 1e-12))
     return np.where(bounded[:, None], logs - logs[:, :1], 0.0)
 
 
 def without_spikes(losses: FloatArray, known: IntArray) -> FloatArray:
     """Return losses, newest first, with spikes cut down to the higher neighbour."""
-    change = np.abs(np.diff(losses[:, :USUAL_REPORTS], axis=1))
+    # Number of newest reports that determine the usual size of a change.
+    change = np.abs(np.diff(losses[:, :17], axis=1))
     usual = _middle(change, np.maximum(known - 1, 1))
     older = losses[:, 1:]
     beside = older.copy()
@@ -284,7 +280,8 @@ def report_noise(losses: FloatArray, known: IntArray) -> FloatArray:
     The third differences of a smooth curve have one sign, so products of neighbours are positive;
     those of noise are -15 variances on average.
     """
-    third = np.diff(losses[:, :NOISE_REPORTS], n=3, axis=1)
+    # Number of newest reports that noise is estimated from.
+    third = np.diff(losses[:, :27], n=3, axis=1)
     n = np.clip(known - 3, 0, third.shape[1])
     most = 4.0 * _middle(np.abs(third), n)  # a spike is not noise
     usable = np.arange(third.shape[1]) < n[:, None]

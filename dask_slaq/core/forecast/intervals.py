@@ -21,18 +21,10 @@ LEARNING = np.array([1, 10])
 AT: IntArray = np.searchsorted(HORIZONS, LEADS)
 ON_TEST: IntArray = np.searchsorted(HORIZONS, LEARNING)
 EVERY: IntArray = np.arange(len(HORIZONS))
-#: Fraction of the reports that should lie beyond each side.
-MISSED = 0.1
 #: Learning rate of the log width at each learned lead; the farther lead is tested less often.
 PACE = np.array([0.4, 0.7])
 #: Bounds of the log of the learned factor on a width.
 NARROWEST, WIDEST = -3.0, 4.0
-#: Half width per standard deviation of the noise, per one of the experts, and per predicted fall.
-BY_NOISE, BY_EXPERTS, BY_FALL = 1.4, 1.3, 0.1
-#: Power with which the width grows with the leads per report so far: all experts may err together.
-FAR = 0.75
-#: Standard deviations of the noise beyond which a rise so far counts.
-BEYOND = 2.0
 #: (n_leads, n_horizons) and (n_learning, n_horizons): linear interpolation from the leads to all
 #: horizons, over the log of the horizon.
 _LOG = np.log(np.maximum(HORIZONS, 1.0))
@@ -62,12 +54,19 @@ class Bands(JobArrays):
 
         A loss that has only risen so far may rise on, or fall again, which no expert predicts.
         """
-        model, noise = BY_EXPERTS * spread + BY_FALL * np.maximum(fall, 0.0), view.noise[:, None]
+        # Half width per standard deviation of the noise, per one of the experts, and per predicted
+        # fall.
+        by_noise, by_experts, by_fall = 1.4, 1.3, 0.1
+        model, noise = by_experts * spread + by_fall * np.maximum(fall, 0.0), view.noise[:, None]
         ago = np.minimum(LEADS, view.losses.shape[1] - 1)
-        rise = np.maximum.accumulate(-view.losses[:, ago], axis=1) - BEYOND * noise
-        rise *= view.losses.max(axis=1, keepdims=True) <= BEYOND * noise
-        model *= (1 + LEADS / np.maximum(view.total[:, None], 1)) ** FAR
-        scale = view.unit[:, None] * np.maximum(np.hypot(BY_NOISE * noise, model), rise)
+        # Standard deviations of the noise beyond which a rise so far counts.
+        beyond = 2.0
+        rise = np.maximum.accumulate(-view.losses[:, ago], axis=1) - beyond * noise
+        rise *= view.losses.max(axis=1, keepdims=True) <= beyond * noise
+        # Power with which the width grows with the leads per report so far: all experts may err
+        # together.
+        model *= (1 + LEADS / np.maximum(view.total[:, None], 1)) ** 0.75
+        scale = view.unit[:, None] * np.maximum(np.hypot(by_noise * noise, model), rise)
         self.column["scale"][rows], self.column["in_logs"][rows] = scale, view.in_logs
 
     def bounds(
@@ -98,7 +97,8 @@ class Bands(JobArrays):
             loss = history.column["ring"][tested, (due[came] - 1) % window]
             for side, missed in enumerate((loss < bounds[tested, 0], loss > bounds[tested, 1])):
                 log_factor = column["log_factor"][:, side, lead]
-                moved = log_factor[tested] + pace * (missed - MISSED)
+                # Fraction of the reports that should lie beyond each side.
+                moved = log_factor[tested] + pace * (missed - 0.1)
                 log_factor[tested] = np.clip(moved, NARROWEST, WIDEST)
             on_test[rows[over]] = 0
 

@@ -26,9 +26,6 @@ WINDOW = 64
 FEWEST = 5
 #: Steps of a fit, and jobs fitted together, which bounds the memory.
 STEPS, CHUNK = 30, 256
-#: Largest logarithm of a parameter, by size, and largest step of it: farther away than that a
-#: parameter of almost nothing has no slope that would lead back.
-MOST, MOST_STEP = 50.0, 3.0
 
 
 class _Family(Protocol):
@@ -144,6 +141,9 @@ def _fit(
     error, slope, limit, cost = errors(p)
     damping = np.full(len(y), 1e-2)
     unit = np.eye(p.shape[1])
+    # Largest logarithm of a parameter, by size, and largest step of it: farther away than that a
+    # parameter of almost nothing has no slope that would lead back.
+    most, most_step = 50.0, 3.0
     for _ in range(STEPS):
         slope = centered(slope)[0]
         weighted = slope * weight[:, :, None]
@@ -151,7 +151,7 @@ def _fit(
         size = np.einsum("jii->ji", square) + 1e-12
         square += (damping[:, None] * size)[:, :, None] * unit + 1e-15 * unit
         step = np.linalg.solve(square, np.einsum("jki,jk->ji", weighted, error)[:, :, None])
-        there = np.clip(p + step[:, :, 0].clip(-MOST_STEP, MOST_STEP), -MOST, MOST)
+        there = np.clip(p + step[:, :, 0].clip(-most_step, most_step), -most, most)
         found = errors(there)
         better = found[-1] < cost
         damping = np.where(better, damping / 10, damping * 10).clip(1e-12, 1e12)

@@ -27,8 +27,6 @@ ALLOWED = f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
 MOST_WAITING = 200_000
 #: Jobs processed together outside of fits, which bounds the memory for temporary arrays.
 BATCH = 4096
-#: Jobs fitted together: their arrays fit in a processor's cache.
-CHUNK = 512
 #: Maximum number of refits per decision, or one per this many jobs if that is more. The jobs of
 #: highest priority are fitted and the other forecasts rolled forward, to bound a decision's time.
 MOST_FITS, MOST_PART = 256, 16
@@ -119,7 +117,8 @@ class LossPredictor:
         due = self._due(rows)
         for some in _batches(rows[~due], BATCH):
             self._cache.roll_forward(some, self._history)
-        for some in _batches(rows[due], CHUNK):
+        # Jobs fitted together: their arrays fit in a processor's cache.
+        for some in _batches(rows[due], 512):
             self._fit(some)
         now = self._cache.column
         for some in _batches(rows, BATCH):

@@ -36,9 +36,8 @@ class Column:
     #: Whether it is text, aligned to the left; otherwise its number of significant digits.
     left: bool = False
     digits: int = 4
-    #: How its text and its rank among jobs are made, if in another way.
+    #: How its text is made, if in another way.
     shown: Callable[[Row], str] | None = None
-    ranked: Callable[[Row], float] | None = None
     #: Type of the value in the history, empty if it is not kept; and whether it is a metric.
     kept: str = ""
     metric: bool = False
@@ -51,13 +50,6 @@ class Column:
         if self.left:
             return str(value or "")
         return "" if value is None or math.isnan(value) else number(value, self.digits)
-
-    def rank(self, row: Row) -> Any:
-        """Return by what jobs are sorted: text, or a number, -inf if it is unknown."""
-        if self.left:
-            return self.text(row)
-        value = row.get(self.name) if self.ranked is None else self.ranked(row)
-        return -math.inf if value is None or math.isnan(value) else float(value)
 
 
 def rows(jobs: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
@@ -101,10 +93,6 @@ def _end(ends: Mapping[str, Any] | None) -> str:
         return ""
     end = _with_band(ends["low"], ends["expected"], ends["high"])
     return f"so far {end}" if ends.get("of") == "submitted" else end
-
-
-def _soonest_first(seconds: float | None) -> float:
-    return math.nan if seconds is None else -seconds
 
 
 def _standing(row: Row) -> str:
@@ -164,7 +152,6 @@ JOB_COLUMNS = (
         "1",
         status=False,
         shown=lambda row: "" if math.isnan(done := _done(row)) else f"{100 * done:.0f} %",
-        ranked=_done,
         terminal=True,
     ),
     Column("predicted", "predicted fall of the normalized loss by the next epoch", "1", kept="<f8"),
@@ -198,7 +185,6 @@ JOB_COLUMNS = (
         "time to its target (low, expected, high; None where out of sight), or None",
         "s",
         shown=time_to_target,
-        ranked=lambda row: _soonest_first((row.get("eta") or [None, None])[1]),
         heading="to target",
         title="time to target",
         terminal=True,
@@ -209,7 +195,6 @@ JOB_COLUMNS = (
         "time to its end: fair, promised, low, expected, high; late, in words; or None",
         "s",
         shown=lambda row: _end(row["ends"]),
-        ranked=lambda row: _soonest_first((row["ends"] or {}).get("expected")),
         heading="ends in",
         title="end",
         terminal=True,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -93,22 +92,14 @@ class EndForecasts:
         self._late = deque[float](maxlen=REMEMBERED)  # real over stated promises, as assumed
         self._band = np.tile(ASSUMED, (3, 1))  # scores of the ends and the middle
         self._room = 1.0  # factor of the assumed room of promises
-        # Of the last ended jobs: whether they ended in the band stated half-way, and the score.
-        self.held: deque[tuple[bool, float]] = deque(maxlen=HITS)
-        self.judged = 0  # number of ends that were added to `held`
+        # Of the last ended jobs: whether they ended in the band stated half-way.
+        self.held: deque[bool] = deque(maxlen=HITS)
         self._epoch = 0.0
 
     @property
     def hits(self) -> Hits:
         """How well the last ends were foretold."""
-        return Hits(len(self.held), sum(held for held, _ in self.held))
-
-    def recall(self, held: Sequence[tuple[bool, float]]) -> None:
-        """Put what is known of ends before the present ones, oldest first, before these."""
-        self.held = deque([*held, *self.held], maxlen=HITS)
-        known = np.clip([score for _, score in held], -FARTHEST, FARTHEST).tolist()
-        self._scores[ANNOUNCED] = deque([*known, *self._scores[ANNOUNCED]], maxlen=REMEMBERED)
-        self._learn_quantiles()
+        return Hits(len(self.held), sum(self.held))
 
     def forecast(
         self,
@@ -168,9 +159,7 @@ class EndForecasts:
         shown = np.flatnonzero((at < now - self._epoch) & (high <= WIDEST * low))
         if len(shown):
             half_way = shown[(len(shown) - 1) // 2]
-            held = low[half_way] <= real[half_way] <= high[half_way]
-            self.held.append((bool(held), float(scores[half_way])))
-            self.judged += 1
+            self.held.append(bool(low[half_way] <= real[half_way] <= high[half_way]))
 
     def _learn_quantiles(self) -> None:
         """Find the quantiles of the scores, mixed with those assumed while there are few."""

@@ -24,8 +24,6 @@ from dask_slaq.core.settings import teams_above
 
 #: Least factor by which the weight of an owner counts that used much lately.
 LEAST_FACTOR = 0.1
-#: Factor by which the weight of an owner counts that runs on what nobody else wants.
-SPARE = 1e-6
 #: Seconds' worth of its deserved threads that an owner gets back at most, and seconds for which its
 #: account is kept while it has no job.
 SAVED = 10.0
@@ -291,7 +289,8 @@ class Owners:
         tree = self.tree(order.owners)
         spare = tree.sums(np.array([owner in self._spare for owner in order.owners], np.float64))
         all_of = spare == tree.sums(np.ones(len(order.owners)))
-        return np.array([self.of(name).weight for name in tree.names]) * np.where(all_of, SPARE, 1)
+        # Factor by which the weight of an owner counts that runs on what nobody else wants.
+        return np.array([self.of(name).weight for name in tree.names]) * np.where(all_of, 1e-6, 1)
 
     def _fill(self, order: JobOrder, most: FloatArray, capacity: float) -> FloatArray:
         """Return the threads (n_owners,) that owners deserve, at most `most` each."""

@@ -9,9 +9,6 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.owners.usage import DAY
 from dask_slaq.core.settings import check_owner, is_number, require, shown
 
-#: Maximum number of reservations that have not ended, and days that one may last or be ahead.
-MOST, LONGEST = 1000, 366
-
 
 class Reservation(NamedTuple):
     """Threads for one owner, from `begin` to `end`, in Unix seconds."""
@@ -44,13 +41,16 @@ class Reservations:
                 f"a reservation is from a time to another, not {shown(begin)} to {shown(end)}"
             )
         first, last = float(begin), float(end)
-        if not (max(first, now) < last <= now + LONGEST * DAY):
+        # Maximum number of reservations that have not ended, and days that one may last or be
+        # ahead.
+        most, longest = 1000, 366
+        if not (max(first, now) < last <= now + longest * DAY):
             raise InvalidSetting(
                 "a reservation must end after it begins, from now on and within "
-                f"{LONGEST} days, not {(last - now) / DAY:.3g} days from now"
+                f"{longest} days, not {(last - now) / DAY:.3g} days from now"
             )
-        if len(self.by_number) >= MOST:
-            raise InvalidSetting(f"there are {MOST} reservations; remove one first")
+        if len(self.by_number) >= most:
+            raise InvalidSetting(f"there are {most} reservations; remove one first")
         made = Reservation(self._next, owner, float(threads), first, last)  # type: ignore[arg-type]
         self.put([made])
         return made

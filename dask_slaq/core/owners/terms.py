@@ -97,12 +97,6 @@ def check_owners(value: Any) -> dict[str, OwnerTerms]:
             )
         terms = flat_terms(owner, given or {})
         for key, number in terms.items():
-            if key == "max_memory":
-                raise InvalidSetting(
-                    f"max-memory of owner {shown(owner)} is no longer a setting: limit the memory "
-                    "of each worker instead (dask worker --memory-limit), or the owner's "
-                    "max-threads"
-                )
             if key not in OwnerTerms._fields:
                 raise InvalidSetting(
                     f"{shown(key)} is not a setting of an owner; allowed are: weight, max-threads, "

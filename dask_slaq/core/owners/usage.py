@@ -19,9 +19,8 @@ DAY, EARLIER = 86_400.0, -1
 OTHERS = "(others)"
 #: Ends of jobs. A job whose client left is ``lost``.
 OUTCOMES = ("done", "stopped", "failed", "lost")
-#: Maximum number of rows of one day, by job, by kind, and in all, of which the last ones are for
-#: owners as a whole; and of rows of all days in memory.
-MOST_BY_JOB, MOST_BY_KIND, MOST_OF_A_DAY, MOST_ROWS = 1000, 2000, 3000, 20_000
+#: Maximum number of rows of one day, by job and in all; and of rows of all days in memory.
+MOST_BY_JOB, MOST_OF_A_DAY, MOST_ROWS = 1000, 3000, 20_000
 #: Days of which `Spent` has the core-seconds by owner, and the numbers of a day and of all days.
 MOST_DAYS, MOST_SPENT = 366, 100_000
 
@@ -79,8 +78,6 @@ class Ledger:
         if key not in self._known:
             if len(self._known) >= MOST_BY_JOB and job:
                 key = key._replace(job=OTHERS)
-            if len(self._known) >= MOST_BY_KIND and key not in self._known:
-                key = UsageKey(day, owner, OTHERS, OTHERS)
             if len(self._known) >= MOST_OF_A_DAY and key not in self._known:
                 key = UsageKey(day, OTHERS, OTHERS, OTHERS)
             self._known.add(key)

@@ -21,9 +21,6 @@ from dask_slaq.core.policies.base import (
 from dask_slaq.core.policies.snapshot import Allocation, Snapshot
 from dask_slaq.core.policies.water_filling import fair_fill, fit_floors, hand_out
 
-#: Ratio between the service limits of successive queues of `LeastAttainedService`.
-RATIO = 4.0
-
 
 class _OneAfterAnother:
     """Base class of policies that fill jobs in order of a key, then of arrival, weight and name.
@@ -76,7 +73,8 @@ class LeastAttainedService(_OneAfterAnother):
     def key(self, snapshot: Snapshot) -> FloatArray:
         """Return the number of the queue."""
         served = snapshot.attained / snapshot.weight / max(snapshot.capacity, 1)
-        queue: FloatArray = np.ceil(np.log(np.maximum(served, 1e-9)) / np.log(RATIO))
+        # Ratio between the service limits of successive queues of `LeastAttainedService`.
+        queue: FloatArray = np.ceil(np.log(np.maximum(served, 1e-9)) / np.log(4.0))
         return np.maximum(queue, 0.0)
 
 
@@ -95,8 +93,6 @@ class ShortestRemainingTime(_OneAfterAnother):
         return np.where(with_forecasts(snapshot)[1], left, -1.0)
 
 
-#: Fraction of the jobs that are offered threads only after the others have all they can use.
-HIDDEN = 0.8
 #: Lower bound on a job's speed, so that the end of a job without threads is far away but finite,
 #: and on its seconds from arrival to end, whose logarithm is taken.
 HARDLY = 1e-3
@@ -147,7 +143,8 @@ class FinishTimeFair(GreedyPolicy):
     ) -> FloatArray:
         """Return the threads of the jobs that are offered threads first."""
         ratio = np.where(has_forecast, finish_time_ratio(snapshot, lower), -1.0)
-        offered = math.ceil((1.0 - HIDDEN) * has_forecast.sum())
+        # Fraction of the jobs that are offered threads only after the others have all they can use.
+        offered = math.ceil((1.0 - 0.8) * has_forecast.sum())
         worst = np.lexsort((by_name(snapshot.jobs).argsort(), -ratio))[:offered]
         most = lower.copy()
         most[worst] = upper[worst]

@@ -31,10 +31,6 @@ EXCHANGE_RATE = 3.0
 TO_END = 10.0
 #: Work left, as a part of what a job has had, at which it is nearly done and gets threads for that.
 NEARLY = 0.1
-#: Core-seconds; less is left to a job that is all but there, whose index stays finite.
-INSTANT = 1e-6
-#: Fraction of the capacity that counts as rounding.
-ROUNDING = 1e-9
 
 
 class Policy(Protocol):
@@ -206,7 +202,8 @@ class FirstToTarget(MaxTotal):
         """Return the order of dispatch, job by job. See `GreedyPolicy.index`."""
         left = np.minimum(_to_target(snapshot), _to_end(snapshot)) / snapshot.weight
         gain = np.maximum(first_value(self, snapshot), 0.0)
-        value = 1.0 / np.maximum(left, INSTANT)
+        # Core-seconds; less is left to a job that is all but there, whose index stays finite.
+        value = 1.0 / np.maximum(left, 1e-6)
         known = has_forecast & (value > 0)
         least = float(value[known].min()) if known.any() else 1.0
         value = np.where(np.isfinite(left), value, least * gain / (1.0 + gain))
@@ -250,7 +247,8 @@ def with_efficiency_cap(policy: Policy, snapshot: Snapshot) -> Allocation:
     if not (well < np.minimum(snapshot.cap, snapshot.capacity)).any():
         return policy(snapshot)
     first = policy(replace(snapshot, cap=well))
-    if first.share.sum() >= snapshot.capacity * (1.0 - ROUNDING):
+    # Fraction of the capacity that counts as rounding.
+    if first.share.sum() >= snapshot.capacity * (1.0 - 1e-9):
         return first
     rest = policy(replace(snapshot, floor=first.share))
     return Allocation(rest.share, first.index)

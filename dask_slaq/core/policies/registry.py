@@ -56,10 +56,6 @@ def policy(name: str) -> Policy:
     raise UnknownPolicy(f"no policy is called {name!r}; choose from {known}")
 
 
-#: Threads by which a share may be off, by rounding.
-CLOSE = 1e-6
-
-
 class GuardedPolicy:
     """A policy called `name`: `made`, until it breaks a rule, which is told; then `instead`."""
 
@@ -103,13 +99,15 @@ def broken_rule(snapshot: Snapshot, allocation: Allocation) -> str | None:
         return "a share or index is not finite"
     cap = np.minimum(snapshot.cap, snapshot.capacity)
     floor = fit_floors(np.minimum(snapshot.floor, cap), snapshot.capacity)
-    if (share < floor - CLOSE).any():
+    # Threads by which a share may be off, by rounding.
+    close = 1e-6
+    if (share < floor - close).any():
         return "a share is below the floor of its job"
-    if (share > cap + CLOSE).any():
+    if (share > cap + close).any():
         return "a share is above the cap of its job, or all threads"
     given, room = float(share.sum()), min(float(cap.sum()), float(snapshot.capacity))
-    if given > room + CLOSE * max(1, shape[0]):
+    if given > room + close * max(1, shape[0]):
         return f"shares add up to {given:.6g} of {room:.6g} threads"
-    if given < room - CLOSE * max(1, shape[0]):
+    if given < room - close * max(1, shape[0]):
         return f"{room - given:.3g} threads are left over while jobs are below their caps"
     return None

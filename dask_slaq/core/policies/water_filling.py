@@ -13,15 +13,6 @@ import numpy as np
 
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 
-#: Maximum number of prices tried. A run needs 10 to 25; the limit only matters if a value rises
-#: where it should not.
-ROUNDS = 64
-#: Candidate threads of all jobs (or the number of jobs, if larger) and of any one job at which the
-#: search ends and the candidates are sorted.
-SORTED, NARROW = 4096, 32
-#: Fraction of the jobs: when at most this many have open bounds, the search goes on with them only.
-FEW = 0.6
-
 
 def fair_fill(
     weight: FloatArray, floor: FloatArray, cap: FloatArray, capacity: float
@@ -79,14 +70,21 @@ def _settle(
 ) -> FloatArray:
     """Return threads (n_jobs,), by trying prices that tighten the bounds on each job's units."""
     streak = 0
-    for _ in range(ROUNDS):
+    # Candidate threads of all jobs (or the number of jobs, if larger) and of any one job at which
+    # the search ends and the candidates are sorted.
+    most_sorted, narrow = 4096, 32
+    # Maximum number of prices tried. A run needs 10 to 25; the limit only matters if a value rises
+    # where it should not.
+    for _ in range(64):
         budget = capacity - units.share(low).sum()
         high = np.minimum(high, low + np.ceil(budget) + 1)
         width = high - low
-        few = width.sum() <= max(SORTED, len(low)) and width.max(initial=0.0) <= NARROW
+        few = width.sum() <= max(most_sorted, len(low)) and width.max(initial=0.0) <= narrow
         if budget <= EPSILON or few:
             return _hand_out_rest(units, low, high, capacity, order)
-        if (width > 0).sum() <= FEW * len(low):
+        # Fraction of the jobs: when at most this many have open bounds, the search goes on with
+        # them only.
+        if (width > 0).sum() <= 0.6 * len(low):
             return _settle_open(units, low, high, capacity, order)
         price, least, most = _probe(units, low, high, budget, streak)
         if price > 0:

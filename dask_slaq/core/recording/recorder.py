@@ -43,7 +43,6 @@ CALLS = {
 FIRST: dict[str, Event] = {
     "demand": {"tasks": 0},
     "left": {"seconds": None},
-    "use": {"used": {}},
 }
 #: Settings of an engine in the event ``start``, besides its policy and owners.
 SETTINGS = ("epoch", "normalizer", "runtime", "max_slowdown", "floor", "move_pause")

@@ -75,10 +75,6 @@ class Traces(JobArrays):
         return np.floor(iteration[some]).astype(np.int64), loss[some]
 
 
-#: Fraction of the largest absolute loss below which a fall counts as none.
-FLAT = 1e-9
-
-
 def shape_of(run: PastRun) -> tuple[FloatArray, FloatArray] | None:
     """Return iterations of a run, and fractions fallen, rising to 1; None if it tells nothing."""
     iteration = np.asarray(run.iteration, dtype=np.float64)
@@ -92,7 +88,8 @@ def shape_of(run: PastRun) -> tuple[FloatArray, FloatArray] | None:
         return None
     smooth = _nonincreasing(loss / largest)
     fall = smooth[0] - smooth[-1]
-    if not fall > FLAT:
+    # Fraction of the largest absolute loss below which a fall counts as none.
+    if not fall > 1e-9:
         return None
     return iteration, (smooth[0] - smooth) / fall
 

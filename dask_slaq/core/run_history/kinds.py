@@ -13,12 +13,8 @@ from dask_slaq.core.settings import LONGEST_NAME, is_name, is_number, require, s
 
 #: Maximum number of features of a kind, and of characters in the name of one.
 MOST_FEATURES, LONGEST_FEATURE = 32, 64
-#: What a parameter of 0 counts as, since it has no order of magnitude.
-ZERO = 1e-12
 #: Key of a mapping that holds the name of the kind.
 NAME = "name"
-#: Orders of magnitude that count for a feature which only one of two kinds has.
-LACKING = 1.0
 
 _SEPARATORS = re.compile(r"([\s_/#@:,;|+()\[\]{}-]+)")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
@@ -46,7 +42,8 @@ def distance(one: Kind, other: Kind) -> float:
     mine, theirs = dict(one.features), dict(other.features)
     squares = 0.0
     for name in sorted({*mine, *theirs}):
-        apart = LACKING
+        # Orders of magnitude that count for a feature which only one of two kinds has.
+        apart = 1.0
         if name in mine and name in theirs:
             apart = mine[name] - theirs[name]
         squares += apart * apart
@@ -90,7 +87,8 @@ def _feature(key: object, value: object) -> tuple[str, float]:
         )
     ok = is_number(value) and value >= 0
     require(f"{key!r} of a kind", value, ok, "a finite number >= 0")
-    return key, math.log10(max(float(value), ZERO))  # type: ignore[arg-type]
+    # What a parameter of 0 counts as, since it has no order of magnitude.
+    return key, math.log10(max(float(value), 1e-12))  # type: ignore[arg-type]
 
 
 def kind_of_name(name: str) -> Kind:

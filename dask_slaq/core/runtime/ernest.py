@@ -122,10 +122,6 @@ def bounded(law: FloatArray, least: FloatArray, threads: FloatArray) -> FloatArr
     return np.asarray(out)
 
 
-#: A term of which the others explain all but this fraction is left out: it is not identifiable.
-_SAME = 1e-10
-
-
 def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
     """Solve small nonnegative least-squares problems with Gram matrices (n, k, k) exactly.
 
@@ -147,7 +143,9 @@ def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
         for term in range(first, k):
             done, ahead = len(chosen), term - first
             pivot = table[done + ahead, ahead]
-            good = sound & (pivot > _SAME)
+            # A term of which the others explain all but this fraction is left out: it is not
+            # identifiable.
+            good = sound & (pivot > 1e-10)
             row = table[done + ahead, ahead + 1 :] / np.where(good, pivot, 1.0)
             keep = [*range(done), *range(done + ahead + 1, len(table))]
             rest = table[keep, ahead + 1 :] - table[keep, ahead, None] * row
@@ -163,22 +161,12 @@ def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
     return x.T * unit
 
 
-#: Weight of the prior in the fit of each job, in observations.
-PRIOR = 0.5
-#: Weight of linear scaling at the start and maximum weight of past jobs, in observations, and the
-#: maximum fraction of the memory of past jobs that current jobs replace in one update.
-FIRST, KEPT, REMEMBER = 2.0, 100.0, 0.05
-#: Relative error below which linear scaling is good enough, and relative noise assumed beforehand.
-GOOD, NOISE = 0.1, 0.1
-#: Weight of the assumed noise, in observations.
-NOISE_WEIGHT = 4.0
-#: Noise variances by which Ernest's law must reduce the squared errors. It has three more terms
-#: and is tested often.
-CLEARLY = 20.0
-#: Distance of the lower quartile of a normal distribution from its mean, in standard deviations.
-QUARTILE = 0.674
-#: Minimum fraction of the parallel work in the sum of a law's terms.
-PARALLEL = 0.01
+#: Maximum weight of past jobs, in observations.
+KEPT = 100.0
+#: Weight of linear scaling at the start, in observations.
+FIRST = 2.0
+#: Relative error below which linear scaling is good enough.
+GOOD = 0.1
 
 
 class Population:
@@ -208,7 +196,8 @@ class Population:
         self._remembered = rescaled(self._remembered[None, :], unit[None])[0]
         own = self._on_one_scale(sums)
         self._pool = self._remembered + own
-        rate = REMEMBER * min(1.0, own[-1] / KEPT)
+        # Maximum fraction of the memory of past jobs that current jobs replace in one update.
+        rate = 0.05 * min(1.0, own[-1] / KEPT)
         self._remembered = (1.0 - rate) * self._remembered + rate * _at_most(own, KEPT)
         pool = self._pool[None, :]
         count = pool[:, -1]
@@ -235,12 +224,15 @@ class Population:
             return self.optimum()
         mean = logs / count
         spread = np.sqrt(max(squares / count - mean * mean, 0.0))
-        return max(float(np.floor(np.exp(mean - QUARTILE * spread))), 1.0)
+        # Distance of the lower quartile of a normal distribution from its mean, in standard
+        # deviations.
+        return max(float(np.floor(np.exp(mean - 0.674 * spread))), 1.0)
 
     def laws(self, sums: FloatArray) -> FloatArray:
         """Return laws (n, 4) fitted to the moments (n, 15) of each job and, lightly, the prior."""
         unit = scale_of(sums, self.shape)
-        others = _at_most(self._pool, PRIOR)[None, :]
+        # Weight of the prior in the fit of each job, in observations.
+        others = _at_most(self._pool, 0.5)[None, :]
         return _with_parallel_part(fit(sums + rescaled(others, 1.0 / unit)))
 
     def _on_one_scale(self, sums: FloatArray) -> FloatArray:
@@ -250,14 +242,20 @@ class Population:
 
 def clearly_better(error: FloatArray, other: FloatArray, count: FloatArray) -> BoolArray:
     """Return where squared relative errors (n,) fall to `other` by more than noise explains."""
-    noise = NOISE_WEIGHT * NOISE**2 + np.minimum(error, other)
-    variance = noise / (NOISE_WEIGHT + np.maximum(count - 2.0, 0.0))
-    return error - other > np.maximum(CLEARLY * variance, GOOD**2 * count)
+    # Weight of the assumed noise, in observations.
+    noise_weight = 4.0
+    # Relative noise assumed beforehand.
+    noise = noise_weight * 0.1**2 + np.minimum(error, other)
+    variance = noise / (noise_weight + np.maximum(count - 2.0, 0.0))
+    # Noise variances by which Ernest's law must reduce the squared errors. It has three more terms
+    # and is tested often.
+    return error - other > np.maximum(20.0 * variance, GOOD**2 * count)
 
 
 def _with_parallel_part(law: FloatArray) -> FloatArray:
     """Raise the parallel part of laws (n, 4) in place, so that no predicted time is 0."""
-    law[:, 1] = np.maximum(law[:, 1], PARALLEL * law.sum(axis=1))
+    # Minimum fraction of the parallel work in the sum of a law's terms.
+    law[:, 1] = np.maximum(law[:, 1], 0.01 * law.sum(axis=1))
     return law
 
 

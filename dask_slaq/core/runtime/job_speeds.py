@@ -11,12 +11,6 @@ from numpy.typing import ArrayLike
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 from dask_slaq.core.runtime import ernest as scaling
 
-#: Tolerance in waves: averaged thread counts are whole numbers up to rounding errors.
-ROUNDING = 1e-9
-#: Minimum speed that a further thread must add, as a fraction of the mean speed per thread, to be
-#: granted while other jobs want it.
-WORTHWHILE = 0.25
-
 
 @dataclass(frozen=True)
 class Speeds:
@@ -50,7 +44,9 @@ class Speeds:
         """Threads (n_jobs,), at most `useful`, beyond which a further one adds little speed."""
         most = self.useful.copy()
         if len(self.scaled):
-            well = np.maximum(np.floor(scaling.efficient(self.law, WORTHWHILE)), 1.0)
+            # Minimum speed that a further thread must add, as a fraction of the mean speed per
+            # thread, to be granted while other jobs want it.
+            well = np.maximum(np.floor(scaling.efficient(self.law, 0.25)), 1.0)
             most[self.scaled] = np.minimum(most[self.scaled], well)
         return most
 
@@ -109,4 +105,5 @@ def among(listed: IntArray, rows: IntArray, n_jobs: int) -> tuple[IntArray, IntA
 def waves(width: ArrayLike, threads: ArrayLike) -> FloatArray:
     """Return the waves of iterations of `width` tasks on whole threads: ``ceil(P / N)``."""
     each = np.asarray(width, float) / np.maximum(np.asarray(threads, float), 1.0)
-    return np.ceil(each - ROUNDING)
+    # Tolerance in waves: averaged thread counts are whole numbers up to rounding errors.
+    return np.ceil(each - 1e-9)

@@ -15,9 +15,6 @@ from dask_slaq.core.runtime.job_speeds import Speeds, waves
 
 #: Weight of the newest iteration in running means, which are thus dominated by the last few.
 NEWEST = 0.3
-#: Reports below which a job has few, and fraction of its mean work per report so far, with its
-#: start-up, that it is then expected to take per iteration at least.
-FEW, FEW_MEAN = 5, 0.7
 #: Length of the list of ended iterations (three numbers each) at which it is taken in.
 MOST_WAITING = 300_000
 #: Factor per observation on the weight of older ones; near 1, since thread counts rarely change.
@@ -26,12 +23,6 @@ MEMORY = 0.98
 SPREAD = 0.2
 #: Factor beyond the fewest and the most threads tried up to which a job's optimum is trusted.
 GROWTH = 1.5
-#: Seconds; shorter iterations are ignored.
-SHORTEST = 1e-9
-#: From `YOUNG` observations on, the model of a job is chosen anew only every `SELDOM` observations.
-YOUNG, SELDOM = 12.0, 4
-#: Jobs processed together: their arrays fit in a processor's cache.
-CHUNK = 2048
 #: Indices in the moments: the sum of squares of 1/N over seconds, its sum, and the count.
 _SQUARED, _ONCE, _COUNT = 5, 8, 14
 #: Columns that are reset when the second interval between reports replaces the first one.
@@ -216,9 +207,12 @@ class Runtimes(JobArrays):
             self._population.learn(sums, usual, self._optima(telling))
         self.column["unjudged"][new] += 1
         changed = rows
+        # From so many observations on, the model of a job is chosen anew only every `seldom`
+        # observations.
+        young, seldom = 12.0, 4
         if self._population.nonlinear == before:
-            due = self.column["unjudged"][new] >= SELDOM
-            changed = new[due | (self.column["sums"][new, _COUNT] < YOUNG)]
+            due = self.column["unjudged"][new] >= seldom
+            changed = new[due | (self.column["sums"][new, _COUNT] < young)]
         self.column["unjudged"][changed] = 0
         for some in _chunks(changed):
             self._judge(some)
@@ -254,8 +248,11 @@ class Runtimes(JobArrays):
         """
         column = self.column
         work, reports = column["work"][rows], column["reports"][rows]
-        so_far = FEW_MEAN * column["attained"][rows] / np.maximum(reports, 1)
-        few = np.where(reports < FEW, so_far, 0.0)
+        # Reports below which a job has few, and fraction of its mean work per report so far, with
+        # its start-up, that it is then expected to take per iteration at least.
+        n_few, few_mean = 5, 0.7
+        so_far = few_mean * column["attained"][rows] / np.maximum(reports, 1)
+        few = np.where(reports < n_few, so_far, 0.0)
         return np.where(work > 0, np.maximum(np.maximum(work, column["charged"][rows]), few), 0.0)
 
     def expect(self, row: int, past: ExpectedTime) -> None:
@@ -273,7 +270,8 @@ class Runtimes(JobArrays):
         for name in ("iterations", "core_seconds", "held_seconds"):
             column[name][rows] = 0.0
         column["most_share"][rows] = column["share"][rows]
-        seen = (held > 0) & (seconds > SHORTEST)
+        # Seconds; shorter iterations are ignored.
+        seen = (held > 0) & (seconds > 1e-9)
         rows, seconds = rows[seen], seconds[seen]
         threads = np.clip(core[seen] / held[seen], 1.0, np.maximum(most[seen], 1.0))
         seconds = seconds / threads
@@ -330,7 +328,9 @@ class Runtimes(JobArrays):
 
 
 def _chunks(rows: IntArray) -> list[IntArray]:
-    return [rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)]
+    # Jobs processed together: their arrays fit in a processor's cache.
+    chunk = 2048
+    return [rows[start : start + chunk] for start in range(0, len(rows), chunk)]
 
 
 def _error_of_one_term(squared: FloatArray, once: FloatArray, count: FloatArray) -> FloatArray:

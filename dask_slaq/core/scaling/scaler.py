@@ -14,9 +14,6 @@ from dask_slaq.core.errors import BROKEN
 from dask_slaq.core.scaling.value import Demand, Value
 from dask_slaq.core.scaling_terms import ScalingTerms
 
-#: Start-ups that are remembered.
-START_UPS = 9
-
 
 class Scaler:
     """Target of a cluster by `terms`: what pays now, by a `rule`, and what is kept for later."""
@@ -25,7 +22,8 @@ class Scaler:
         self.terms, self.threads, self._rule = terms, 1.0, rule
         self.target = terms.minimum
         self._levels, self._usual = Levels(), UsualValue()
-        self._start_ups: deque[float] = deque(maxlen=START_UPS)
+        # Start-ups that are remembered.
+        self._start_ups: deque[float] = deque(maxlen=9)
         self._absent: dict[int, float] = {}  # levels that have not come, and when they were asked
 
     @property
@@ -81,10 +79,8 @@ class Scaler:
         return max(min(chosen, most), least)
 
 
-#: Seconds over which the past counts, and job-seconds for which the assumed value counts.
-MEMORY, PRIOR = 3600.0, 600.0
-#: Value of a job's second that is assumed, and the least and most, in seconds of a worker.
-ASSUMED, LEAST, MOST = 5.0, 1.0, 10.0
+#: Seconds over which the past counts.
+MEMORY = 3600.0
 
 
 class UsualValue:
@@ -108,12 +104,12 @@ class UsualValue:
     @property
     def per_second(self) -> float:
         """Value of a second of a job, in seconds of a worker."""
-        found = (self._paid + ASSUMED * PRIOR) / (self._spent + PRIOR)
-        return min(max(found, LEAST), MOST)
-
-
-#: Pauses that are remembered, and how many of them the rule without any experience counts for.
-PAUSES, ASSUMED_PAUSES = 64, 4
+        # Value of a job's second that is assumed, and the least and most, in seconds of a worker.
+        assumed, least, most = 5.0, 1.0, 10.0
+        # Job-seconds for which the assumed value counts.
+        counts_for = 600.0
+        found = (self._paid + assumed * counts_for) / (self._spent + counts_for)
+        return min(max(found, least), most)
 
 
 def seconds_to_keep(pauses: Sequence[float], again: float) -> float:
@@ -127,7 +123,8 @@ def seconds_to_keep(pauses: Sequence[float], again: float) -> float:
         return again
     known = np.asarray(pauses, dtype=float)
     # Pauses shorter and longer than anything seen are possible: some that end at any time.
-    assumed = np.linspace(0.0, 2.0 * again, 2 * ASSUMED_PAUSES + 1)[1::2]
+    # How many pauses the rule without any experience counts for.
+    assumed = np.linspace(0.0, 2.0 * again, 2 * 4 + 1)[1::2]
     every = np.concatenate([known, assumed])
     tries = np.unique(np.concatenate([[0.0, again], every[every <= again]]))
     cost = [
@@ -152,7 +149,8 @@ class Levels:
         self._idle: list[bool] = []  # whether it has been without work since
         self._missed: list[float] = []  # what its lack has cost beyond it, in worker-seconds
         self._use: list[float] = []  # what it was worth per second when last wanted, in workers
-        self._pauses: deque[float] = deque(maxlen=PAUSES)
+        # Pauses that are remembered.
+        self._pauses: deque[float] = deque(maxlen=64)
         self._last: float | None = None
 
     @property

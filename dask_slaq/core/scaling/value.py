@@ -20,8 +20,6 @@ from dask_slaq.core.milestones import END, JobCurves
 from dask_slaq.core.scaling_terms import ScalingTerms
 from dask_slaq.core.text import duration
 
-#: Ends of jobs and arrivals of workers that are followed exactly; the rest share as they are then.
-EVENTS = 48
 #: Least work that counts, in core-seconds, and threads that count as none.
 INSTANT, NONE = 1e-9, 1e-9
 
@@ -74,7 +72,9 @@ class Value:
         end, until = np.zeros((rows, jobs)), np.zeros((rows, len(arrive)))
         at = np.zeros(rows)
         fill = _Fill(demand.weight, demand.width)
-        for turn in range(EVENTS, 0, -1):
+        # Ends of jobs and arrivals of workers that are followed exactly; the rest share as they are
+        # then.
+        for turn in range(48, 0, -1):
             alive = left > INSTANT
             if not alive.any():
                 break

@@ -4,8 +4,8 @@ from dask_slaq.core.search_settings import CHANGEABLE as CHANGEABLE
 from dask_slaq.core.search_settings import SearchSettings as SearchSettings
 from dask_slaq.core.trials.ended import EndedSearches as EndedSearches
 from dask_slaq.core.trials.footprint import MANY as MANY
-from dask_slaq.core.trials.footprint import MOVING as MOVING
-from dask_slaq.core.trials.footprint import TARGET as TARGET
+from dask_slaq.core.trials.footprint import MOVING_PART as MOVING_PART
+from dask_slaq.core.trials.footprint import TARGET_PART as TARGET_PART
 from dask_slaq.core.trials.footprint import Footprint as Footprint
 from dask_slaq.core.trials.footprint import MoveSpeed as MoveSpeed
 from dask_slaq.core.trials.footprint import admitted as admitted
@@ -18,7 +18,6 @@ from dask_slaq.core.trials.parameters import group_of as group_of
 from dask_slaq.core.trials.past import PastModel as PastModel
 from dask_slaq.core.trials.past import PastSearches as PastSearches
 from dask_slaq.core.trials.past import in_order as in_order
-from dask_slaq.core.trials.trial import FIRST_TURN as FIRST_TURN
 from dask_slaq.core.trials.trial import STATE_COLORS as STATE_COLORS
 from dask_slaq.core.trials.trial import Trial as Trial
 from dask_slaq.core.trials.trial import row_of as row_of

@@ -6,17 +6,17 @@ import math
 from collections import deque
 
 #: Part of a worker's memory limit that the models of searches may fill while some of them wait.
-TARGET = 0.6
+TARGET_PART = 0.6
 #: The same, for models that leave their worker instead of waiting there. Dask pauses it at 80 %.
-MOVING = 0.75
-#: Models whose growth up to the first report is remembered: the largest counts.
-RECENT = 32
+MOVING_PART = 0.75
 #: As many models as there may be.
 MANY = 10**9
 
 
 class Footprint:
     """Bytes that a model of one search adds to its worker, learned from those that have begun.
+
+    Of the growth up to the first report, the largest of the last `recent` models counts.
 
     >>> model = Footprint()
     >>> model.begin(200)
@@ -27,8 +27,8 @@ class Footprint:
     490.0
     """
 
-    def __init__(self) -> None:
-        self._begun: deque[float] = deque(maxlen=RECENT)
+    def __init__(self, recent: int = 32) -> None:
+        self._begun: deque[float] = deque(maxlen=recent)
         self._guess: float | None = None
         self._steps, self._grown, self._largest = 0, 0.0, 0.0
 
@@ -98,8 +98,8 @@ def admitted(model: Footprint, steps: int, unseen: int, left: float) -> int:
     """Return how many more models may begin on a worker beside models that wait there.
 
     Each makes `steps` reports. `unseen` models run there and have not reported, so their memory is
-    still to come. `left` are the bytes up to `TARGET`, less what models that have reported will
-    still take.
+    still to come. `left` are the bytes up to `TARGET_PART`, less what models that have reported
+    will still take.
 
     >>> model = Footprint()
     >>> model.begin(100)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from dask_slaq.core.jobs.reports import next_stride
 
-#: Maximum points of a curve, and of all curves of a search, though each has `FEWEST`. A point takes
-#: 16 bytes.
-MOST, MOST_IN_ALL, FEWEST = 500, 1_000_000, 20
+#: Maximum points of a curve, and of all curves of a search, though each has the fewest. A point
+#: takes 16 bytes.
+MOST_POINTS, MOST_POINTS_IN_ALL, FEWEST_POINTS = 500, 1_000_000, 20
 
 
 class TrialCurve:
@@ -34,7 +34,7 @@ class TrialCurve:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def add(self, step: int, loss: float, most: int = MOST) -> None:
+    def add(self, step: int, loss: float, most: int = MOST_POINTS) -> None:
         """Add the loss of a step, and keep at most `most` points."""
         if self._count and (self._count - 1) % self._every:  # the last one is between two
             del self.steps[-1], self.losses[-1]

@@ -13,13 +13,8 @@ import numpy as np
 
 from dask_slaq.core.text import printable
 
-#: Maximum number of parameters of a trial that the scheduler keeps, characters of a text, and
-#: values in a sequence.
-MOST, LONGEST, WIDEST = 32, 100, 16
-#: Levels of nested mappings whose values are parameters, as ``model.depth``.
-DEEPEST = 3
-#: Most values of a dict that are parameters; a larger one is data.
-LARGEST = 256
+#: Characters of a text that is a parameter, as the scheduler keeps it.
+LONGEST_TEXT = 100
 #: Characters of the name of a group, or of a candidate in groups.
 LONGEST_GROUP = 5000
 #: What stands for an argument that is not known.
@@ -60,16 +55,16 @@ def as_parameters(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the plain values in a mapping: numbers, texts, None, and sequences of these.
 
     Those of nested dicts have names such as ``model.depth``; classes and functions are their
-    names. Arrays, models and other data are left out.
+    names. Arrays, models and other data are left out, and what is nested in more than two.
     """
-    return dict(_plain_items(given, "", DEEPEST))
+    return dict(_plain_items(given, "", 3))
 
 
-def bounded(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the first `MOST` parameters, with what is long cut, as the scheduler keeps them."""
+def bounded(given: Mapping[str, Any], most: int = 32) -> dict[str, Any]:
+    """Return the first parameters, `most` at most, with what is long cut, as they are kept."""
     found: dict[str, Any] = {}
     for name, value in given.items():
-        if len(found) >= MOST:
+        if len(found) >= most:
             break
         found[_cut(printable(name))] = _cut(value)
     return found
@@ -115,10 +110,10 @@ def as_given(found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _inner(value: Any) -> Mapping[Any, Any] | None:
-    """Return the values in a dict or dataclass; None for others, and for what must be data."""
+def _inner(value: Any, most: int = 256) -> Mapping[Any, Any] | None:
+    """Return the values in a dict or dataclass; None for others. A dict of more is data."""
     if isinstance(value, dict):
-        return value if len(value) <= LARGEST else None
+        return value if len(value) <= most else None
     if is_dataclass(value) and not isinstance(value, type):
         return {each.name: getattr(value, each.name) for each in fields(value)}
     return None
@@ -136,8 +131,8 @@ def _plain_items(given: Mapping[Any, Any], prefix: str, depth: int) -> Iterable[
             yield f"{prefix}{name}", plain
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as a plain one; `UNKNOWN` if it is none."""
+def _plain(value: Any, widest: int = 16) -> Any:
+    """Return a value as a plain one; `UNKNOWN` if it is none, as a sequence of more values."""
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, np.generic | np.ndarray):
@@ -147,8 +142,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, type) or inspect.isroutine(value):
         return getattr(value, "__name__", UNKNOWN)
     if isinstance(value, list | tuple):
-        parts = [_plain(part) for part in value[: WIDEST + 1]]
-        if len(value) > WIDEST or any(part is UNKNOWN for part in parts):
+        parts = [_plain(part) for part in value[: widest + 1]]
+        if len(value) > widest or any(part is UNKNOWN for part in parts):
             return UNKNOWN
         return tuple(parts)
     return UNKNOWN
@@ -157,7 +152,7 @@ def _plain(value: Any) -> Any:
 def _cut(value: Any) -> Any:
     if isinstance(value, str):
         text = value.encode("utf-8", "backslashreplace").decode()  # which can be sent
-        return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+        return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
     if isinstance(value, int) and abs(value) >= 2**63:
-        return float(value) if abs(value) < 10**300 else str(value)[:LONGEST]
+        return float(value) if abs(value) < 10**300 else str(value)[:LONGEST_TEXT]
     return tuple(map(_cut, value)) if isinstance(value, tuple) else value

@@ -8,20 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.trials.early import rank_correlation
+from dask_slaq.core.trials.priors import Prior
 
-#: Fewest models of a search that are kept for the next one, and most of its kind.
-FEWEST_MODELS, MOST_MODELS = 4, 200
-#: Maximum number of owners and kinds of searches of which models are kept.
-MOST_SEARCHES = 50
-#: Place of a model of which nothing is known.
-UNKNOWN = 0.5
-#: Rank correlation with the past that is assumed at first, and the models for which that counts.
-TRUST, SHOWN = 0.8, 16
-#: Fewest models with forecasts that are compared with their ranks in the past.
-FEWEST = 4
-#: Rank correlation with the past that is left of a perfect one, in forecasts and first losses.
-HIDDEN = 0.7
+#: Maximum number of models of a kind of searches that are kept.
+MOST_MODELS = 200
 
 
 class PastModel(NamedTuple):
@@ -31,14 +21,16 @@ class PastModel(NamedTuple):
     rank: float
 
 
-def ranks_of(models: Sequence[tuple[Mapping[str, Any], float]]) -> list[PastModel]:
-    """Return the ranks of models by their final losses; the best `MOST_MODELS` are kept.
+def ranks_of(models: Sequence[tuple[Mapping[str, Any], float]], fewest: int = 4) -> list[PastModel]:
+    """Return the ranks of models by their final losses, if there are enough.
+
+    The best `MOST_MODELS` are kept.
 
     >>> ranks_of([({"lr": 0.1}, 3.0), ({"lr": 0.2}, 1.0), ({}, 0.0), ({"lr": 0.3}, 2.0)])
     []
     """
     known = [(params, loss) for params, loss in models if params]
-    if len(known) < FEWEST_MODELS:
+    if len(known) < fewest:
         return []
     known.sort(key=lambda one: one[1])
     found = [PastModel(dict(one[0]), at / (len(known) - 1)) for at, one in enumerate(known)]
@@ -57,13 +49,18 @@ def in_order(past: Iterable[PastModel], given: Sequence[Mapping[str, Any]]) -> l
     for params, rank in past:
         key = _key({name: params[name] for name in names if name in params})
         ranks[key] = min(rank, ranks.get(key, 1.0))
-    return sorted(range(len(given)), key=lambda i: ranks.get(_key(given[i]), UNKNOWN))
+    # What was not there is in the middle.
+    return sorted(range(len(given)), key=lambda i: ranks.get(_key(given[i]), 0.5))
 
 
-class Past:
-    """Places of models in the last search of their kind, and how far they hold in this one."""
+class Past(Prior):
+    """Places of models in the last search of their kind.
+
+    Forecasts and first losses show no more than a correlation of 0.7 where places hold.
+    """
 
     def __init__(self, models: Iterable[PastModel] = ()) -> None:
+        super().__init__(0.8, fewest=4, perfect=0.7)
         self._ranks = {_key(params): rank for params, rank in models}
 
     def __bool__(self) -> bool:
@@ -72,20 +69,6 @@ class Past:
     def rank(self, params: Mapping[str, Any]) -> float | None:
         """Return the rank of the model with the same parameters; None if there was none."""
         return self._ranks.get(_key(params)) if params else None
-
-    @staticmethod
-    def trust(*shown: Sequence[tuple[float, float]]) -> float:
-        """Return how far ranks in the past hold, from 0 to 1.
-
-        Each of `shown` has ranks of models, with their first losses here, or with their final
-        ones as predicted. What agrees best counts: forecasts may fail where first losses tell.
-        """
-        found = []
-        for some in shown:
-            if (count := len(some)) >= FEWEST:
-                agree = rank_correlation(*np.array(some, float).T) / HIDDEN
-                found.append((count * agree + SHOWN * TRUST) / (count + SHOWN))
-        return float(np.clip(max(found, default=TRUST), 0.0, 1.0)) ** 2
 
     def scores(
         self,
@@ -107,10 +90,11 @@ class Past:
 class PastSearches:
     """Models of past searches by owner and kind, with their ranks in the last one that had them.
 
-    Those of the last `MOST_SEARCHES` owners and kinds are kept.
+    Those of the last `most` owners and kinds are kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 50) -> None:
+        self._most = most
         self._models: OrderedDict[tuple[str, Hashable], list[PastModel]] = OrderedDict()
 
     def of(self, owner: str, kind: Hashable) -> list[PastModel]:
@@ -124,7 +108,7 @@ class PastSearches:
             found.setdefault(_key(model.params), model)
         self._models[owner, kind] = kept = list(found.values())[:MOST_MODELS]
         self._models.move_to_end((owner, kind))
-        if len(self._models) > MOST_SEARCHES:
+        if len(self._models) > self._most:
             self._models.popitem(last=False)
         return kept
 

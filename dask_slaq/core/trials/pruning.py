@@ -10,29 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.search_settings import PATIENCE, SearchSettings
+from dask_slaq.core.search_settings import PATIENCE_REPORTS, SearchSettings
 from dask_slaq.core.trials.losses import TrialLosses
 from dask_slaq.core.trials.trial import Trial
 
-#: Part of its steps before which a trial whose loss has not changed is not hopeless, and losses
-#: that tell its level.
-UNCHANGED, FEW = 0.5, 3
-#: Standard deviation of a noise over the median of its second differences; of the latest losses,
-#: so many at least.
-PER_DIFFERENCE, LATEST = 1.4826 / math.sqrt(6), 10
-#: Models ready that all end better than a hopeless trial: so many, or this part of all if that is
-#: less. The lowest loss reported is no measure: where models overfit, none ends there.
-BETTER, BETTER_PART = 3, 0.15
-#: Part of its pace since half of its steps at which a trial may fall on, whatever is predicted:
-#: some begin slowly.
-FALLS_ON = 0.5
-#: Trials with the lowest losses of all at the same step that are not hopeless, whatever is
-#: predicted: at most so many, and this part of all trials.
-LOWEST, LOWEST_PART = 8, 0.08
+#: Losses that tell the level of a trial.
+FEW_LOSSES = 3
+#: Standard deviation of a noise over the median of its second differences.
+PER_DIFFERENCE = 1.4826 / math.sqrt(6)
 #: Part of the pruned models that are of the values of one parameter, where that tells of them.
-MOSTLY = 0.9
-#: Steps of which the lowest losses are kept: trials may name any.
-MOST_STEPS = 10_000
+MOSTLY_PART = 0.9
 
 
 class Peers:
@@ -42,22 +29,39 @@ class Peers:
     with which models ended, sorted.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        # Models ready that all end better than a hopeless trial: so many, or this part of all if
+        # that is less. The lowest loss reported is no measure: where models overfit, none ends
+        # there.
+        better: int = 3,
+        better_part: float = 0.15,
+        # Trials with the lowest losses of all at the same step that are not hopeless, whatever is
+        # predicted: at most so many, and this part of all trials.
+        lowest: int = 8,
+        lowest_part: float = 0.08,
+        unchanged: float = 0.5,  # part of its steps for which a loss may stay as it is
+        most_steps: int = 10_000,  # of which the lowest losses are kept: trials may name any
+    ) -> None:
+        self._better, self._better_part = better, better_part
+        self._lowest, self._lowest_part = lowest, lowest_part
+        self._unchanged, self._most_steps = unchanged, most_steps
         self._losses: OrderedDict[int, list[float]] = OrderedDict()
         self.finals: list[float] = []
 
     def end(self, loss: float) -> None:
         """Record the loss with which a model ended."""
         insort(self.finals, loss)
-        del self.finals[BETTER:]
+        del self.finals[self._better :]
 
     def add(self, step: int, loss: float) -> None:
         """Record a loss."""
         lowest = self._losses.setdefault(step, [])
         insort(lowest, loss)
-        del lowest[LOWEST + 1 :]
+        del lowest[self._lowest + 1 :]
         self._losses.move_to_end(step)
-        if len(self._losses) > MOST_STEPS:
+        if len(self._losses) > self._most_steps:
             self._losses.popitem(last=False)
 
     def forget(self, trial: Trial) -> None:
@@ -73,18 +77,18 @@ class Peers:
         None of these made more steps than the `longest`.
         """
         pruning, finals = settings.pruning, self.finals
-        enough = min(BETTER, math.ceil(BETTER_PART * count))
+        enough = min(self._better, math.ceil(self._better_part * count))
         patience = pruning.reports(settings.steps)
         known = trial.losses
         if known.count < patience or len(finals) < enough:
             return False
         # Little is known of a loss that has just left a plateau, and nothing of one that is on it.
-        half = UNCHANGED * (settings.steps or 2 * longest)
+        half = self._unchanged * (settings.steps or 2 * longest)
         if not known.left and (known.leaves or trial.step < half):
             return False
         # Where all losses are alike, they tell more than forecasts.
         lowest, margin = self._losses.get(trial.step, []), pruning.noise / 4 * known.noise
-        most = min(LOWEST, math.ceil(LOWEST_PART * count), len(lowest) - 1)
+        most = min(self._lowest, math.ceil(self._lowest_part * count), len(lowest) - 1)
         if most > 0 and known.latest - margin <= lowest[most - 1]:
             return False
         bar = finals[enough - 1]
@@ -106,10 +110,14 @@ def telling_parameter(trials: Iterable[Trial], pruned: Callable[[Trial], bool]) 
         lost = [some for some in values.values() if sum(some) > len(some) / 2]
         n, most = sum(map(sum, lost)), sum(map(sum, values.values()))
         others = sum(len(some) for some in values.values()) / max(len(values), 1)
-        if 0 < 2 * len(lost) < len(values) and n >= max(FEW, MOSTLY * most) and others >= FEW:
+        if (
+            0 < 2 * len(lost) < len(values)
+            and n >= max(FEW_LOSSES, MOSTLY_PART * most)
+            and others >= FEW_LOSSES
+        ):
             return name
         of_one = max(map(sum, values.values()))
-        if of_one == most > FEW and len(values) > 2 and others > FEW:
+        if of_one == most > FEW_LOSSES and len(values) > 2 and others > FEW_LOSSES:
             return name
     return ""
 
@@ -125,32 +133,33 @@ def stays_diverged(trial: Trial, others: Iterable[Trial], patience: int) -> bool
     return any(other.losses.count and other.losses.latest <= losses.latest for other in others)
 
 
-def find_noise(losses: TrialLosses, deviations: float) -> None:
+def find_noise(losses: TrialLosses, deviations: float, fewest: int = 10) -> None:
     """Find how noisy the latest losses of a trial are, and whether they left its first level.
 
-    It has left that by so many standard `deviations` of the noise. Its first loss is left out: many
-    fall in their first step, and stay there.
+    It has left that by so many standard `deviations` of the noise. The latest are half of all, and
+    `fewest` at least. Its first loss is left out: many fall in their first step, and stay there.
     """
     known = np.array(losses.curve.losses)[1:]
-    latest = known[-max(len(known) // 2 + 1, LATEST) :]
+    latest = known[-max(len(known) // 2 + 1, fewest) :]
     if len(latest) > 2:
         losses.noise = PER_DIFFERENCE * float(np.median(abs(np.diff(latest, 2))))
         far = deviations * losses.noise
-        level = np.median(known[:FEW])
-        losses.left = bool(abs(known[-FEW:].mean() - level) > far)
+        level = np.median(known[:FEW_LOSSES])
+        losses.left = bool(abs(known[-FEW_LOSSES:].mean() - level) > far)
         losses.leaves = bool(abs(known[-1] - level) > far)
-        if not np.ptp(known[-PATIENCE:]):  # it may have fallen back to a level
+        if not np.ptp(known[-PATIENCE_REPORTS:]):  # it may have fallen back to a level
             losses.left = losses.leaves = False
 
 
-def if_it_falls_on(losses: TrialLosses, steps: int) -> float:
-    """Return the final loss of a trial that keeps much of its pace for so many `steps`.
+def if_it_falls_on(losses: TrialLosses, steps: int, part: float = 0.5) -> float:
+    """Return the final loss of a trial that keeps this part of its pace for so many `steps`.
 
+    Whatever is predicted, it may: some begin slowly.
     That is its pace since half of its steps, or that of its latest reports, if it has just begun to
     fall.
     """
     curve, last, fall = losses.curve, losses.last_step, 0.0
-    for since in (max(bisect(curve.steps, last / 2) - 1, 0), max(len(curve) - FEW, 0)):
+    for since in (max(bisect(curve.steps, last / 2) - 1, 0), max(len(curve) - FEW_LOSSES, 0)):
         apart = max(last - curve.steps[since], 1)
         fall = max(fall, (curve.losses[since] - losses.latest) / apart)
-    return losses.latest - FALLS_ON * fall * steps
+    return losses.latest - part * fall * steps

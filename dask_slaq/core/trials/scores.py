@@ -9,13 +9,10 @@ import numpy as np
 
 from dask_slaq.core.forecast import LossPredictor, at_horizon, in_logs, predicted_range
 from dask_slaq.core.search_settings import FEWEST_REPORTS, Goal, Model, SearchSettings, goal_of
-from dask_slaq.core.trials.early import Early
 from dask_slaq.core.trials.past import Past, PastModel
+from dask_slaq.core.trials.priors import Early
 from dask_slaq.core.trials.pruning import find_noise, if_it_falls_on
 from dask_slaq.core.trials.trial import FinalLoss, Trial
-
-#: Until a model is ready, one thread of so many is a leading trial's, of this part of all.
-LEAD_OF, LEAD_PART = 8, 0.25
 
 
 class Scores:
@@ -154,20 +151,25 @@ class Scores:
 
 
 def choose_leads(
-    alive: Sequence[Trial], threads: int, seconds_left: Callable[[Trial], float]
+    alive: Sequence[Trial],
+    threads: int,
+    seconds_left: Callable[[Trial], float],
+    *,
+    one_of: int = 8,
+    best: float = 0.25,
 ) -> None:
     """Let some trials keep a thread to their end, so that a good model is ready soon.
 
-    Of those with the lowest scores, one of eight `threads`, or of as few as two, is for those that
-    are done first.
+    Of the `best` part of them by their scores, `one_of` so many `threads`, or of as few as two, is
+    for those that are done first.
     """
     leads = sum(t.leads and not t.state.blocked for t in alive)
     some = [t for t in alive if t.losses.count and t.score < math.inf and not t.state.migrates]
-    wanted = max((threads + LEAD_OF // 2) // LEAD_OF, int(threads > 1))
-    if len(some) < LEAD_OF or leads >= wanted:
+    wanted = max((threads + one_of // 2) // one_of, int(threads > 1))
+    if len(some) < one_of or leads >= wanted:
         return
     some.sort(key=lambda t: (t.score, t.name))
-    del some[math.ceil(LEAD_PART * len(some)) :]
+    del some[math.ceil(best * len(some)) :]
     some = [t for t in some if not (t.leads or t.state.blocked)]
     for trial in sorted(some, key=lambda t: (seconds_left(t), t.name))[: wanted - leads]:
         trial.leads = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,13 +14,10 @@ from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials.losses import TrialCurve, TrialLosses
 from dask_slaq.core.trials.trial_state import CHANGES, TrialState
 
-#: Reports of the first turn of a trial, after which it is compared with others, and of each further
-#: turn.
-FIRST_TURN, TURN = FEWEST_REPORTS, 3
-#: Factor of the mean seconds of a report beyond which a trial may be blocked, or has stalled.
-SLOW = 10.0
+#: Reports of a turn of a trial after the first one, after which it is compared with others.
+TURN_REPORTS = 3
 #: Seconds without a report after which what computes may need a lock that a waiting trial holds.
-BLOCKED_AFTER = 5.0
+BLOCKED_SECONDS = 5.0
 
 #: Standing of a model without a group, or whose candidate is not known yet; see `Trial`.
 UNRANKED = 0.5, 0
@@ -56,8 +52,8 @@ class TimeSlice:
     """Turn of a trial, in reports."""
 
     begun_at: int = 0  # reports when the trial last began or went on
-    first: int = FIRST_TURN  # length of its first turn
-    span: int = TURN  # length of the others
+    first: int = FEWEST_REPORTS  # length of its first turn
+    span: int = TURN_REPORTS  # length of the others
     yields: bool = False  # at its next report the trial waits
 
 
@@ -186,17 +182,20 @@ class Trial:
         span = turn.span if turn.begun_at else turn.first
         return self.reports - turn.begun_at < span and not self.state.waits
 
-    def stalls(self, now: float, limit: float) -> bool:
-        """Return whether it has made no report for more than `limit` seconds, as it had before."""
+    def stalls(self, now: float, limit: float, slow: float = 10.0) -> bool:
+        """Return whether it has made no report for more than `limit` seconds, as it had before.
+
+        Nor for `slow` times the mean seconds of a report.
+        """
         if not self.state.trains:
             return False
         before, silence = self.state, now - self.heard
-        if not self.reports or silence <= SLOW * self.times.computed / self.reports:
+        if not self.reports or silence <= slow * self.times.computed / self.reports:
             self.become(TrialState.TRAINS)
         elif silence > limit:
             self.become(TrialState.STALLED)
         else:
-            self.become(TrialState.BLOCKED if silence > BLOCKED_AFTER else TrialState.TRAINS)
+            self.become(TrialState.BLOCKED if silence > BLOCKED_SECONDS else TrialState.TRAINS)
         return self.state is TrialState.STALLED and before is not self.state
 
 
@@ -235,33 +234,3 @@ def row_of(trial: Trial, sign: float = 1.0, *, curves: bool = False) -> dict[str
             for name, curve in trial.others.items()
         }
     return row
-
-
-def trial_of(row: Mapping[str, Any], name: str, sign: float = 1.0) -> Trial:
-    """Return a trial that has ended, from its row with curves."""
-    trial = Trial(row["key"], row["worker"], name, row["trial"], row["params"])
-    trial.reports = trial.step = row["iteration"]
-    curve = _curve_of(row["steps"], row["losses"], sign)
-    last = curve.steps[-1] if curve else 0
-    trial.losses = TrialLosses(
-        first=curve.losses[0] if curve else math.nan,
-        latest=sign * row["loss"],
-        lowest=sign * row["lowest"],
-        lowest_step=row["lowest_step"],
-        count=len(curve),
-        last_step=last,
-        missed=trial.step - last,
-        curve=curve,
-    )
-    trial.others = {name: _curve_of(*parts) for name, parts in row["others"].items()}
-    trial.times = Times(**{name: row[name] for name in _TIMES})
-    trial.state, trial.outcome, trial.error = TrialState.ENDED, row["state"], row["error"]
-    return trial
-
-
-def _curve_of(steps: bytes, losses: bytes, sign: float = 1.0) -> TrialCurve:
-    """Return a curve from its bytes, with losses times `sign`."""
-    curve = TrialCurve()
-    for step, loss in zip(array("q", steps), array("d", losses), strict=True):
-        curve.add(step, sign * loss)
-    return curve

@@ -11,50 +11,42 @@ from typing import Any
 
 from dask_slaq.core.jobs.reports import MOST_METRICS, is_usable, next_iteration
 from dask_slaq.core.search_settings import FEWEST_REPORTS, SearchSettings
-from dask_slaq.core.trials.losses import FEWEST, MOST, MOST_IN_ALL, TrialCurve
+from dask_slaq.core.trials.losses import FEWEST_POINTS, MOST_POINTS, MOST_POINTS_IN_ALL, TrialCurve
 from dask_slaq.core.trials.past import PastModel, ranks_of
 from dask_slaq.core.trials.pruning import Peers, stays_diverged, telling_parameter
 from dask_slaq.core.trials.scores import Scores, choose_leads, final_of, rank_candidates
 from dask_slaq.core.trials.trial import (
-    BLOCKED_AFTER,
-    FIRST_TURN,
-    TURN,
+    BLOCKED_SECONDS,
+    TURN_REPORTS,
     UNRANKED,
     FinalLoss,
     Trial,
     row_of,
-    trial_of,
 )
 from dask_slaq.core.trials.trial_state import TrialState
 
-#: Part of the seconds that a model still computes that it may take to move, and of those of a turn.
-DEAR, DEAR_TURN = 0.25, 0.1
-#: Once a model is ready, one turn in this many goes to the least advanced trial of the worker.
-SECOND_LOOK = 8
-#: Trials that begin first, and make as many reports as a forecast needs.
-SAMPLE = 8
-#: Times as long as the slowest first report so far, until what has begun may be blocked.
-TIMES = 4.0
-#: Trials of one task that are kept of those that have ended, the last ones.
-MOST_NUMBERS = 10_000
-#: Part of its steps in which a model that trains may end before it hears of a verdict.
-LATE = 0.33
 #: Pruned models after which it is looked whether a parameter tells of them.
 LOOKS = 100
-#: Characters of the error of a trial that are kept.
-LONGEST_ERROR = 300
 
 
 class Trials:
-    """Trials of one search."""
+    """Trials of one search.
+
+    The first ones, a `sample`, make as many reports as a forecast needs. Of those of one task that
+    have ended, the last are kept, `most_of_a_task` at most.
+    """
 
     def __init__(
         self,
         settings: SearchSettings,
         clock: Callable[[], float] = lambda: math.nan,
         past: Iterable[PastModel] = (),
+        *,
+        sample: int = 8,
+        most_of_a_task: int = 10_000,
     ) -> None:
         self._settings, self._clock = settings, clock
+        self._sample, self._most_of_a_task = sample, most_of_a_task
         self.scores = Scores(settings.goal, past)
         self.alive: dict[Hashable, Trial] = {}  # trials that have not ended, by task
         self.ended_of: dict[Hashable, dict[Hashable, Trial]] = {}  # by task and number
@@ -98,7 +90,7 @@ class Trials:
 
         The first trials show how they grow, and how far ranks hold. Other goals need forecasts.
         """
-        return 1 if self.settings.goal == "best" and self._count > SAMPLE else FIRST_TURN
+        return 1 if self.settings.goal == "best" and self._count > self._sample else FEWEST_REPORTS
 
     @property
     def ended(self) -> list[Trial]:
@@ -254,22 +246,25 @@ class Trials:
     @property
     def _most_points(self) -> int:
         """Maximum number of points of a curve."""
-        return max(min(MOST, MOST_IN_ALL // self._count), FEWEST)
+        return max(min(MOST_POINTS, MOST_POINTS_IN_ALL // self._count), FEWEST_POINTS)
 
     def can_move(self, trial: Trial, nbytes: int, bandwidth: float) -> None:
-        """Record that a trial has states of `nbytes`, which `bandwidth` bytes per second move."""
+        """Record that a trial has states of `nbytes`, which `bandwidth` bytes per second move.
+
+        Its turns are so long that a move takes a tenth of the seconds of one.
+        """
         trial.checkpoint.usable, trial.checkpoint.nbytes = True, nbytes
         step = max(trial.seconds_per_step, 1e-6)
         seconds = self._seconds_to_move(trial, bandwidth)
-        trial.turn.span = max(TURN, math.ceil(seconds / (DEAR_TURN * step)))
+        trial.turn.span = max(TURN_REPORTS, math.ceil(10 * seconds / step))
 
-    def is_dear(self, trial: Trial, bandwidth: float) -> bool:
-        """Return whether to move a trial takes long, for what it still computes."""
+    def is_dear(self, trial: Trial, bandwidth: float, part: float = 0.25) -> bool:
+        """Return whether to move a trial takes more than this part of what it still computes."""
         seconds = self._seconds_to_move(trial, bandwidth)
         left = self.seconds_left(trial)
         if trial.setup:  # which is not computed again with each step
             left = self.steps_left(trial) * trial.pace
-        return seconds > DEAR * left
+        return seconds > part * left
 
     @staticmethod
     def _seconds_to_move(trial: Trial, bandwidth: float) -> float:
@@ -285,8 +280,11 @@ class Trials:
 
     @property
     def patience(self) -> float:
-        """Seconds after which a task that has begun, and not reported, may be blocked."""
-        return max(BLOCKED_AFTER, TIMES * self._slowest)
+        """Seconds after which a task that has begun, and not reported, may be blocked.
+
+        That is four times as long as the slowest first report so far.
+        """
+        return max(BLOCKED_SECONDS, 4 * self._slowest)
 
     def hear(self, trial: Trial, now: float, begins: int, step: int | None, *, late: bool) -> None:
         """Record that a trial has sent a message at the time `now`, and does what it last said.
@@ -347,13 +345,13 @@ class Trials:
         trial.turn.begun_at = trial.reports
         self._turns[trial.worker] = self._turns.get(trial.worker, 0) + 1
 
-    def second_looks(self, worker: str) -> bool:
-        """Return whether the next turn on a worker goes to its least advanced trial.
+    def second_looks(self, worker: str, one_of: int = 8) -> bool:
+        """Return whether the next turn on a worker, one of so many, is its least advanced trial's.
 
         Losses that stay high for long, and then fall, are predicted to stay high. Such trials would
         come last, so some turns go round once a model is ready.
         """
-        return bool(self.ended_of) and self._turns.get(worker, 0) % SECOND_LOOK == 0
+        return bool(self.ended_of) and self._turns.get(worker, 0) % one_of == 0
 
     def end(self, key: Hashable, outcome: str, error: str = "") -> None:
         """Record that the task of a trial ended, or with an empty outcome, that it runs again."""
@@ -367,7 +365,7 @@ class Trials:
             trial.lost, trial.outcome = None, trial.verdict or outcome
             trial.times.ended = self._clock()
             if trial.outcome == "failed":
-                trial.error = error[:LONGEST_ERROR]
+                trial.error = error[:300]
             self._add_ended(trial)
         elif trial.lost is not None:
             self._lost.setdefault(key, {})[trial.number] = trial.lost
@@ -375,21 +373,12 @@ class Trials:
     def _add_ended(self, trial: Trial) -> None:
         some = self.ended_of.setdefault(trial.key, {})
         some[trial.number] = trial
-        if len(some) > MOST_NUMBERS:
+        if len(some) > self._most_of_a_task:
             del some[next(iter(some))]
         if trial.outcome == "done" and not self._dropped:
             self._longest = max(self._longest, trial.step)
             if not trial.diverges:
                 self.peers[trial.group].end(trial.losses.latest)
-
-    def restore(self, row: Mapping[str, Any]) -> None:
-        """Add a trial that ended in another search, from its row with its curves."""
-        sign = -1.0 if self.settings.maximize else 1.0
-        self._count += 1
-        trial = trial_of(row, str(self._count), sign)
-        if trial.losses.count:
-            self._best = min(self._best, *trial.losses.curve.losses)
-        self._add_ended(trial)
 
     def drop(self, key: Hashable) -> None:
         """Forget the trials of a task, and what others are compared with because of them."""
@@ -491,10 +480,10 @@ class Trials:
             for trial in self.alive.values():
                 trial.hopeless = trial.candidate is not None and self._is_hopeless(trial)
 
-    def _is_late(self, trial: Trial) -> bool:
-        """Return whether a trial may end before it hears a verdict."""
+    def _is_late(self, trial: Trial, part: float = 0.33) -> bool:
+        """Return whether a trial may end before it hears a verdict: in this part of its steps."""
         most = self.settings.steps or math.inf
-        ahead = 2 * trial.losses.stride if trial.state.waits else LATE * most
+        ahead = 2 * trial.losses.stride if trial.state.waits else part * most
         return not trial.state.ended and trial.step + ahead > most < math.inf
 
     def _is_hopeless(self, trial: Trial) -> bool:

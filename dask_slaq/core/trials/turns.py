@@ -12,16 +12,11 @@ from dask_slaq.core.trials.footprint import MANY
 from dask_slaq.core.trials.trial import Trial
 from dask_slaq.core.trials.trials import Trials
 
-#: Bounds of the balance of an account, in thread-seconds.
-MOST_OWED = 1.0
-#: Models per thread with fewer of which none waits: to choose among them gains nothing.
-FEWEST = 3
-#: Models of the largest size seen that must have room before one begins whose like was not seen.
-AMPLE = 8
-
 
 class TrialAccount:
     """Balance, in thread-seconds, of the share that a search is granted and the threads it uses.
+
+    It is bounded by `most` thread-seconds.
 
     A share of half a thread is one thread, half of the time:
 
@@ -34,13 +29,13 @@ class TrialAccount:
     [1, 0, 1, 0, 1, 0, 1, 0]
     """
 
-    def __init__(self) -> None:
-        self.balance = 0.0
+    def __init__(self, most: float = 1.0) -> None:
+        self.balance, self._most = 0.0, most
 
     def update(self, share: float, used: int, seconds: float) -> None:
         """Credit a share of threads granted, and charge threads used, both for `seconds`."""
         self.balance += (share - used) * seconds
-        self.balance = min(max(self.balance, -MOST_OWED), MOST_OWED)
+        self.balance = min(max(self.balance, -self._most), self._most)
 
     def due(self, share: float) -> int:
         """Return the threads that the search may use now."""
@@ -114,11 +109,18 @@ def choose_everywhere(
     return turns, moving
 
 
-def choose(trials: Trials, quotas: Mapping[str, WorkerQuota], unstarted: int) -> dict[str, Turns]:
+def choose(
+    trials: Trials,
+    quotas: Mapping[str, WorkerQuota],
+    unstarted: int,
+    *,
+    fewest_per_thread: int = 3,
+) -> dict[str, Turns]:
     """Choose which trials train on each worker in `quotas`, and give them another turn.
 
     All trials are explored first, as long as few enough wait; then those with the lowest score have
-    the threads. `unstarted` tasks of the search are ready and on no worker yet.
+    the threads. `unstarted` tasks of the search are ready and on no worker yet. With fewer models
+    per thread than `fewest_per_thread` none waits: to choose among them gains nothing.
     """
     trials.forecast()
     threads = sum(quota.threads for quota in quotas.values())
@@ -130,7 +132,7 @@ def choose(trials: Trials, quotas: Mapping[str, WorkerQuota], unstarted: int) ->
     trials.judge_groups()
     may_wait = trials.settings.max_waiting - trials.staying
     models = len(trials.alive) + len(trials.ended_of) + unstarted
-    if models + sum(quota.begun for quota in quotas.values()) < FEWEST * threads:
+    if models + sum(quota.begun for quota in quotas.values()) < fewest_per_thread * threads:
         may_wait = 0
     ahead = _ahead(trials, at, quotas) if unstarted else {}
     chosen = {}
@@ -184,8 +186,9 @@ class _Choice:
             self.width, begin = min(training, free) - allowed, 0
             # A swap would free a thread, in which a task that is there would begin.
             self.ends_soon = self.ends_soon or new > 0
-        # These wait by themselves, before it is known what memory the last one has taken.
-        ample = (self.admits - allowed) // AMPLE
+        # These wait by themselves, before it is known what memory the last one has taken: there
+        # must be room for eight of the largest seen before one begins whose like was not seen.
+        ample = (self.admits - allowed) // 8
         if self.explores and new + reserved:
             self.explored = max(min(self.threads, may_wait - allowed, ample), 0)
         return begin, allowed + self.explored

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
-#: Maximum number of tasks that are remembered by name, and of names.
-MOST_TASKS, MOST_NAMES = 1000, 100
-
 
 class Unreported:
-    """Tasks of a search that are odd, each kind of oddity once.
+    """Tasks of a search that are odd, each kind of oddity once; at most some are remembered.
 
     >>> tasks = Unreported()
     >>> for key in ("optimize-1", "optimize-2"):
@@ -19,7 +16,8 @@ class Unreported:
     [('optimize', 2)]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_names: int = 100, most_tasks: int = 1000) -> None:
+        self._most_names, self._most_tasks = most_names, most_tasks  # tasks of each name
         self._heard: set[str] = set()  # names of tasks that have reported, or were told of
         self._ended: dict[str, list[Hashable]] = {}  # tasks without a report, by name
         self._told: set[str] = set()
@@ -33,9 +31,9 @@ class Unreported:
 
     def ended(self, name: str, key: Hashable) -> None:
         """Record that a task ended without a report."""
-        if name not in self._heard and (name in self._ended or len(self._ended) < MOST_NAMES):
+        if name not in self._heard and (name in self._ended or len(self._ended) < self._most_names):
             keys = self._ended.setdefault(name, [])
-            if len(keys) < MOST_TASKS:
+            if len(keys) < self._most_tasks:
                 keys.append(key)
 
     def of(self, least: int, is_input: Callable[[Hashable], bool]) -> Iterator[tuple[str, int]]:

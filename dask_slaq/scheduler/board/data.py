@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import count
 from time import localtime, monotonic, strftime, time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -32,57 +32,31 @@ from dask_slaq.scheduler.views import core_seconds_by_day, curves_to_come, in_wo
 #: Colors of tasks outside jobs, and of all jobs together that are not shown one by one.
 UNOWNED, OTHERS = "#cccccc", "#8c8c8c"
 
-#: Number of jobs whose colors are remembered.
-REMEMBERED = 1000
-#: Part of the circle of hues from one job to the next: successive ones differ much, none recurs.
-STEP = (5**0.5 - 1) / 2
-#: Lightness and saturation, in turns.
-TONES = ((0.45, 0.75), (0.65, 0.6), (0.32, 0.6))
+_numbers = count()
 
 
-def _colors() -> Callable[[str], str]:
-    """Return colors by order of appearance, which are further apart than by hashes of names."""
-    numbers = count()
+@lru_cache(1000)
+def color_of(name: str) -> str:
+    """Return the color of a job, an owner, or a pool of unowned tasks.
 
-    @lru_cache(REMEMBERED)
-    def of(name: str) -> str:
-        number = next(numbers)
-        lightness, saturation = TONES[number % len(TONES)]
-        rgb = colorsys.hls_to_rgb(0.58 + number * STEP, lightness, saturation)
-        return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
-
-    return of
-
-
-_of_schedulers: WeakKeyDictionary[Scheduler, Callable[[str], str]] = WeakKeyDictionary()
-
-
-def color_of(scheduler: Scheduler, name: str) -> str:
-    """Return the color of a job, or pool of unowned tasks, on the board of a scheduler."""
+    Colors are by order of appearance: they are further apart than by hashes of names.
+    """
     if name.startswith("other:"):
         return UNOWNED
-    colors = _of_schedulers.get(scheduler)
-    if colors is None:
-        colors = _of_schedulers[scheduler] = _colors()
-    return colors(name)
+    number, tones = next(_numbers), ((0.45, 0.75), (0.65, 0.6), (0.32, 0.6))
+    lightness, saturation = tones[number % len(tones)]
+    # By the golden ratio, hues that follow each other differ much, and none recurs.
+    hue = 0.58 + number * (5**0.5 - 1) / 2
+    rgb = colorsys.hls_to_rgb(hue, lightness, saturation)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
 
 
-#: Seconds for which data are reused: at least, and per second that it took to compute them.
-FRESH, FRESH_PER_SECOND = 1.9, 60.0
 #: Seconds of the past that are shown, and maximum number of points per line.
 PAST, MOST_POINTS = 600.0, 300
-#: Maximum number of points of all lines of a plot, though each has at least `FEWEST_POINTS`.
-MOST_IN_ALL, FEWEST_POINTS = 4_000, 20
-#: Epochs over which threads in use are averaged.
-AVERAGED = 10
-#: Epochs without a record, beyond which lines and areas are interrupted.
-MISSING = 5
 #: Maximum number of jobs in stacked areas, and of ended jobs in the table.
 MOST_SHOWN = 20
 #: Maximum number of jobs or owners with bars of their own.
 MOST_BARS = 8
-#: Maximum number of names in the legend.
-MOST_NAMED = 100
 #: Name of the tasks outside jobs.
 UNOWNED_TASKS = "unowned tasks"
 #: Color of texts about jobs that have ended.
@@ -95,13 +69,15 @@ COLUMNS = tuple(column for column in JOB_COLUMNS if column.board)
 
 FloatArray = NDArray[np.float64]
 Columns = dict[str, list[Any]]
+T = TypeVar("T")
 
 
 class Plain(list[Any]):
     """Column that is sent as it is: Bokeh does not look at each of its values, once per page."""
 
 
-def _empty(*names: str) -> Columns:
+def empty(*names: str) -> Columns:
+    """Return columns of these names without rows."""
     return {name: [] for name in names}
 
 
@@ -120,34 +96,44 @@ class BoardData:
     capacity: int = 0
     broken: bool = False
     searches: list[str] = field(default_factory=list)
-    losses: Columns = field(default_factory=lambda: _empty(*LINE))
-    forecasts: Columns = field(default_factory=lambda: _empty(*LINE))
-    bands: Columns = field(default_factory=lambda: _empty(*LINE))
-    threads: Columns = field(default_factory=lambda: _empty(*LINE))
-    shares: Columns = field(default_factory=lambda: _empty("name", *STANDING))
-    usage: Columns = field(default_factory=lambda: _empty(*BOX, "owner", "day", "color"))
-    jobs: Columns = field(
-        default_factory=lambda: _empty("color", "ink", *(c.name for c in COLUMNS))
-    )
-    legend: Columns = field(default_factory=lambda: _empty("name", "owner", "color", "outcome"))
-    color: Callable[[str], str] = lambda name: OTHERS  # of a job or an owner
+    losses: Columns = field(default_factory=lambda: empty(*LINE))
+    forecasts: Columns = field(default_factory=lambda: empty(*LINE))
+    bands: Columns = field(default_factory=lambda: empty(*LINE))
+    threads: Columns = field(default_factory=lambda: empty(*LINE))
+    shares: Columns = field(default_factory=lambda: empty("name", *STANDING))
+    usage: Columns = field(default_factory=lambda: empty(*BOX, "owner", "day", "color"))
+    jobs: Columns = field(default_factory=lambda: empty("color", "ink", *(c.name for c in COLUMNS)))
+    legend: Columns = field(default_factory=lambda: empty("name", "owner", "color", "outcome"))
 
 
-# Data of each scheduler, and until when they are reused.
-_cache: WeakKeyDictionary[Scheduler, tuple[float, BoardData]] = WeakKeyDictionary()
+# What pages show, by scheduler and page, and until when it is used again.
+_cache: WeakKeyDictionary[Scheduler, dict[str, tuple[float, Any]]] = WeakKeyDictionary()
+
+
+def recent(scheduler: Scheduler, page: str, make: Callable[[], T]) -> T:
+    """Return what a page shows, by `make`; the same object until it may be made again."""
+    known, now = _cache.setdefault(scheduler, {}), monotonic()
+    if page not in known or now > known[page][0]:
+        data = make()
+        # Making it takes at most a part of the time.
+        # Shortest time for which data are reused.
+        known[page] = now + max(1.9, 60.0 * (monotonic() - now)), data
+        for old in [each for each, (until, _) in known.items() if until < now - 60]:
+            del known[old]
+    data = known[page][1]
+    return data
 
 
 def data_of(scheduler: Scheduler) -> BoardData:
     """Return the data of a scheduler's board; the same object until there are newer ones."""
-    now = monotonic()
-    cached = _cache.get(scheduler)
-    if cached is None or now > cached[0]:
-        plugin = registered_plugin(scheduler)
-        data = _data(plugin) if plugin is not None else _without_plugin(scheduler)
-        _make_plain(data)
-        took = monotonic() - now
-        cached = _cache[scheduler] = now + max(FRESH, FRESH_PER_SECOND * took), data
-    return cached[1]
+    return recent(scheduler, "", lambda: _make(scheduler))
+
+
+def _make(scheduler: Scheduler) -> BoardData:
+    plugin = registered_plugin(scheduler)
+    data = _data(plugin) if plugin is not None else _without_plugin(scheduler)
+    _make_plain(data)
+    return data
 
 
 def _make_plain(data: BoardData) -> None:
@@ -182,13 +168,12 @@ def _data(plugin: RunningPlugin) -> BoardData:
         data.broken = True
     elif not status["jobs"]:
         data.note = "No job is running."
-    data.color = partial(color_of, plugin.scheduler)
     epochs = _recent_epochs(plugin, max(len(running), 1))
     for name, line in zip(epochs.names, epochs.losses, strict=True):
         known = np.flatnonzero(np.isfinite(line))
         if len(known):
             shown = slice(known[0], known[-1] + 1)
-            _add_line(data.losses, epochs.seconds[shown], line[shown], name, data.color(name))
+            _add_line(data.losses, epochs.seconds[shown], line[shown], name, color_of(name))
     _add_threads(data, epochs)
     if len(epochs.seconds):
         passed = -epochs.seconds[0]
@@ -222,7 +207,9 @@ class _RecentEpochs(NamedTuple):
 
 
 def _recent_epochs(plugin: RunningPlugin, n_jobs: int) -> _RecentEpochs:
-    points = min(max(MOST_IN_ALL // n_jobs, FEWEST_POINTS), MOST_POINTS)
+    # Maximum number of points of all lines of a plot, though each has a few.
+    most_in_all, fewest_points = 4_000, 20
+    points = min(max(most_in_all // n_jobs, fewest_points), MOST_POINTS)
     names, times, values = table(plugin.jobs.epochs, PAST, points)
     if not len(times):
         return _RecentEpochs([], times, np.empty((0, 0)), np.empty((1, 0)))
@@ -231,10 +218,12 @@ def _recent_epochs(plugin: RunningPlugin, n_jobs: int) -> _RecentEpochs:
     # Another job of the same name has begun.
     losses[:, 1:][seconds[:, 1:] < 0.5 * seconds[:, :-1]] = math.nan
     at, unowned = np.array(plugin.jobs.unowned.epochs or [(0.0, 0.0)]).T
-    used = threads(times, np.vstack([seconds, np.interp(times, at, unowned)]), AVERAGED)
+    # Epochs over which threads in use are averaged.
+    used = threads(times, np.vstack([seconds, np.interp(times, at, unowned)]), 10)
     used[:-1][absent] = 0.0
     # The timer stands still while no job runs.
-    longest = MISSING * max(plugin.settings.epoch, PAST / points)
+    # Epochs without a record, beyond which lines and areas are interrupted.
+    longest = 5 * max(plugin.settings.epoch, PAST / points)
     gaps = np.flatnonzero(np.diff(times) > longest)
     insert, ends = np.repeat(gaps + 1, 2), np.ravel([times[gaps], times[gaps + 1]], order="F")
     losses, used = np.insert(losses, insert, math.nan, axis=1), np.insert(used, insert, 0.0, axis=1)
@@ -250,7 +239,7 @@ def _add_threads(data: BoardData, epochs: _RecentEpochs) -> None:
         return
     of_jobs, unowned = epochs.threads[:-1], epochs.threads[-1]
     order = np.argsort(-of_jobs.sum(axis=1), kind="stable")
-    shown = [(n := epochs.names[i], data.color(n), of_jobs[i]) for i in order[:MOST_SHOWN].tolist()]
+    shown = [(n := epochs.names[i], color_of(n), of_jobs[i]) for i in order[:MOST_SHOWN].tolist()]
     if (others := len(order) - MOST_SHOWN) > 0:
         rest = of_jobs[order[MOST_SHOWN:]].sum(axis=0)
         shown.append((f"{others} other job{'s' if others > 1 else ''}", OTHERS, rest))
@@ -285,20 +274,22 @@ def _add_job(data: BoardData, row: Row, end: str, ink: str) -> None:
     cells: dict[str, Any] = {column.name: column.text(row) for column in COLUMNS}
     if row.get("reports", True):
         cells["iteration"] = row["iteration"]
-    _add(data.jobs, {**cells, "ends": end, "color": data.color(row["job"]), "ink": ink})
+    _add(data.jobs, {**cells, "ends": end, "color": color_of(row["job"]), "ink": ink})
 
 
 def _add_legend(
     data: BoardData, plugin: RunningPlugin, names: list[str], ended: dict[str, dict[str, Any]]
 ) -> None:
     """Add a name for each color, by owner: running jobs, then those that have ended."""
-    owners, color = plugin.jobs.owner, data.color
+    owners, color = plugin.jobs.owner, color_of
     found = [(owners[name], name, color(name), "") for name in plugin.jobs.reports]
     found.sort(key=lambda entry: entry[0])
     over = [name for name in names if name not in plugin.jobs.reports and name in ended]
     found += sorted((ended[n]["owner"], n, color(n), ended[n]["event"]) for n in over)
-    more = len(found) - MOST_NAMED
-    del found[MOST_NAMED:]
+    # Maximum number of names in the legend.
+    most_named = 100
+    more = len(found) - most_named
+    del found[most_named:]
     if more > 0:
         found.append(("", f"and {more} more", "", ""))
     for name, ink in zip(data.threads["job"], data.threads["color"], strict=True):
@@ -316,7 +307,7 @@ def _add_forecasts(
         near = curve.seconds <= seconds
         ahead = curve.seconds[near]
         line = ((curve.loss - curve.best) / curve.span)[near]
-        _add_line(data.forecasts, ahead, line, name, data.color(name))
+        _add_line(data.forecasts, ahead, line, name, color_of(name))
         if curve.low is None or curve.high is None:
             continue
         edges = [
@@ -325,7 +316,7 @@ def _add_forecasts(
         ]
         x = np.concatenate([ahead, ahead[::-1]])
         y = np.concatenate([edges[0], edges[1][::-1]])
-        _add_line(data.bands, x, y, name, data.color(name))
+        _add_line(data.bands, x, y, name, color_of(name))
 
 
 def _add_shares(data: BoardData, status: dict[str, Any], recent: dict[str, float]) -> None:
@@ -371,7 +362,7 @@ def _add_usage(data: BoardData, by_day: dict[tuple[int, str], float]) -> None:
             "top": at[day] + seconds,
             "owner": owner or "(none)",
             "day": begin,
-            "color": OTHERS if owner == OTHER_OWNERS else data.color(owner),
+            "color": OTHERS if owner == OTHER_OWNERS else color_of(owner),
         }
         at[day] += seconds
         _add(data.usage, box)

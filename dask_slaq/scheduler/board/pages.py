@@ -73,7 +73,7 @@ class JobTaskStreamPlugin(TaskStreamPlugin):  # type: ignore[misc]
             if not name.startswith(NOT_COMPUTE):
                 job = job_of.get(key)
                 if isinstance(job, str):
-                    found["color"][i] = color_of(self.scheduler, job)
+                    found["color"][i] = color_of(job)
                     found["name"][i] = f"{job}: {name}"
                 else:
                     found["color"][i] = UNOWNED

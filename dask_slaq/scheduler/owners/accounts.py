@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at running tasks, after which usage is written.
-PERIOD = 5.0
 #: Maximum number of tasks whose client is remembered, and of steps from one to its client.
 MOST_TASKS = 10_000
 #: Maximum number of owners. Usage of further ones is added up under `OTHERS`.
@@ -109,7 +107,8 @@ class Accounts:
         self._waited: defaultdict[tuple[str, str, str], float] = defaultdict(float)
         self._clients: dict[Any, str | None] = {}  # of tasks that none wants itself, by key
         self._loop = asyncio.get_running_loop()
-        self._timer = PeriodicCallback(self.tick, PERIOD * 1000)
+        # Seconds between two looks at running tasks, after which usage is written.
+        self._timer = PeriodicCallback(self.tick, 5_000)
         self._timer.start()
         if store is not None:
             found = self._loop.run_in_executor(None, store.usage, ("owner", "day"))

@@ -76,10 +76,6 @@ logger = logging.getLogger(__name__)
 #: Argument by which each request says who asks.
 _CHANGES = ("steer", "policy", "owner", "limit", "reserve", "unreserve")
 _SAID = {"slaq_open": "owner", "slaq_introduce": "owner"} | {f"slaq_{c}": "by" for c in _CHANGES}
-#: Maximum number of clients' claims that are logged.
-_MOST_LOGGED = 1000
-#: Length of the secrets by which clients prove which of them asks, in characters.
-_SHORTEST, _LONGEST = 32, 64
 #: Connections by the task of the event loop that handles their messages, one after the other.
 _connections: WeakKeyDictionary[asyncio.Task[Any], Sender] = WeakKeyDictionary()
 
@@ -200,8 +196,10 @@ class Identity:
 
         Raises `NotAllowed` unless it is a new secret of a client.
         """
-        if not (isinstance(secret, str) and _SHORTEST <= len(secret) <= _LONGEST):
-            raise NotAllowed(f"a proof has {_SHORTEST} to {_LONGEST} characters")
+        # Length of the secrets by which clients prove which of them asks, in characters.
+        shortest, longest = 32, 64
+        if not (isinstance(secret, str) and shortest <= len(secret) <= longest):
+            raise NotAllowed(f"a proof has {shortest} to {longest} characters")
         known = self._secrets.get(secret)
         if not sender.client or (known is not None and known.comm is not sender.comm):
             raise NotAllowed("a proof belongs to the one client that sent it first")
@@ -274,7 +272,8 @@ class Identity:
         if not claimed or who in (claimed, name):
             return
         claim = shown(claimed), who
-        if claim not in self._logged and len(self._logged) < _MOST_LOGGED:
+        # Maximum number of clients' claims that are logged.
+        if claim not in self._logged and len(self._logged) < 1000:
             self._logged.add(claim)
             logger.warning(
                 "a client says that it is %s; its connection is of %s, which counts", *claim

@@ -31,8 +31,8 @@ class Charges:
         self.of_pools: defaultdict[str, float] = defaultdict(float)
         self.unowned = 0.0
         self.ended, self.took = 0, 0.0  # tasks of pools, and their core-seconds
-        # What is like a task that has ended, its name, worker and seconds.
-        self._ends: deque[tuple[DurationEstimate, str, str, float]] = deque(maxlen=NEWEST_ENDS)
+        # What is like a task that has ended, its worker and seconds.
+        self._ends: deque[tuple[DurationEstimate, str, float]] = deque(maxlen=NEWEST_ENDS)
         # Running tasks that gave up their thread, by key: the Unix time, and what was charged.
         self.seceded_at: dict[Any, tuple[float, float]] = {}
         # Tasks that report what they compute, by key: the Unix time up to which they were charged;
@@ -41,7 +41,7 @@ class Charges:
         self.waited: dict[Any, float] = {}  # seconds of these on their worker
         self.learned = Learned()
 
-    def take_ends(self) -> Iterable[tuple[DurationEstimate, str, str, float]]:
+    def take_ends(self) -> Iterable[tuple[DurationEstimate, str, float]]:
         """Return the newest ends of tasks since the last call, for the speeds of workers."""
         ends, self._ends = self._ends, deque(maxlen=self._ends.maxlen)
         return ends
@@ -70,7 +70,7 @@ class Charges:
         elif computed is not None:
             seconds = max(min(computed["stop"], left) - computed["start"], 0.0)
             like = pool.durations.like(ts) if sent is None else sent.like
-            self._ends.append((like, ts.prefix.name, worker, seconds))
+            self._ends.append((like, worker, seconds))
             like.observe(seconds)
             seconds *= sent.threads if sent is not None else 1.0
         self.ended += 1

@@ -10,14 +10,15 @@ from typing import Any
 
 from distributed.scheduler import Scheduler, WorkerState
 
-#: Seconds after which a worker is sent the same again.
-REPEAT = 0.4
-
 
 class TrialAgents:
-    """TrialAgents of the workers on which a trial has reported; only these know what turns are."""
+    """TrialAgents of the workers on which a trial has reported; only these know what turns are.
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    A worker is sent the same again after `repeat` seconds.
+    """
+
+    def __init__(self, scheduler: Scheduler, repeat: float = 0.4) -> None:
+        self.repeat = repeat
         self._scheduler = scheduler
         self._known: dict[str, Any] = {}  # connections, by address
         # What each worker was sent, and when.
@@ -59,7 +60,7 @@ class TrialAgents:
             self.send(worker, [])
         for worker, some in turns.items():
             before, since = sent.get(worker, (None, now))
-            if before != some or now - since >= REPEAT:
+            if before != some or now - since >= self.repeat:
                 self.send(worker, some)
                 since = now
             self._sent[worker] = some, since

@@ -1,7 +1,7 @@
 """Choices: which trials train on every worker, and where those go on that have left theirs.
 
 Workers follow the last `Turns` that they were sent, by themselves. They are sent some at least
-every `BEAT` seconds, and let all trials train when they hear nothing for longer. So whatever fails
+every `BEAT_SECONDS`, and let all trials train when they hear nothing for longer. So whatever fails
 here, nothing stays waiting.
 """
 
@@ -30,12 +30,7 @@ from dask_slaq.scheduler.trials.states import States
 logger = logging.getLogger(__name__)
 
 #: Seconds between two messages to a worker on which trials wait.
-BEAT = 0.5
-#: Seconds between two choices beyond which the scheduler was blocked.
-BLOCKED = 3.0
-#: Minimum pause after a choice in seconds, in seconds per second that the choice took, and seconds
-#: that the pauses may be behind: models are compared first when many have just begun.
-PAUSE, PAUSE_PER_SECOND, BEHIND = 0.005, 32.0, 4.0
+BEAT_SECONDS = 0.5
 
 
 class Choices:
@@ -65,8 +60,9 @@ class Choices:
         self._to_send: list[tuple[RunningSearch, Any, str]] = []  # models that go on, and where
         self._decided = 0.0
         decide_soon = partial(enter, self._choose_if_active)
-        self.beat = PeriodicCallback(decide_soon, BEAT * 1000)
-        self._soon = Throttle(decide_soon, PAUSE_PER_SECOND, least=PAUSE, burst=BEHIND, delay=PAUSE)
+        self.beat = PeriodicCallback(decide_soon, BEAT_SECONDS * 1000)
+        # The pauses may be behind: models are compared first when many have just begun.
+        self._soon = Throttle(decide_soon, 32.0, least=0.005, burst=4.0, delay=0.005)
         self.ask = self._soon.ask
 
     def look(self) -> None:
@@ -116,7 +112,7 @@ class Choices:
 
     def _tell_stalled(self, name: str, trials: Trials, now: float, since: float) -> None:
         """Tell of models that have stalled; the last choice was `since` seconds ago."""
-        if since > BLOCKED:  # what they have sent meanwhile was not read yet
+        if since > 6 * BEAT_SECONDS:  # blocked: what they have sent meanwhile was not read yet
             for trial in trials.alive.values():
                 trial.heard += since
         for trial in trials.find_stalled(now):

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 #: What a trial does from then on that gives up its thread.
 STOPS = {TrialEvent.WAITS: TrialState.WAITS, TrialEvent.LEFT: TrialState.LEFT}
 #: Tasks of a name that ended without a report, or models that rise, that are told at once.
-FEW = 3
+FEW_MODELS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ class Follower:
                 self._warn(search.pool, "metrics", tasks=" and ".join(map(shown, search.metrics)))
 
     def _look_for_scores(self, search: RunningSearch, trial: Trial, least: int) -> None:
-        """Tell the client once if the losses of all models only rose, `FEW` by `least` reports."""
+        """Tell the client once if the losses of all models only rose, in `least` reports each."""
         losses = trial.losses
         if search.rising is None or not trial.reports:
             return
@@ -195,7 +195,7 @@ class Follower:
             search.rising = None
         elif losses.count >= least and losses.latest > losses.lowest:
             search.rising.add(trial.name)
-            if len(search.rising) >= FEW:
+            if len(search.rising) >= FEW_MODELS:
                 search.rising = None
                 self._warn_once(search, "scores")
 
@@ -391,7 +391,7 @@ class Follower:
             search.trials.end(key, outcome, error)
         elif outcome == "done" and key not in search.trials.ended_of:
             search.unreported.ended(_name_of(key), key)
-            self.warn_of_silence(search, least=FEW)
+            self.warn_of_silence(search, least=FEW_MODELS)
 
     def _drop_inherited(self, search: RunningSearch, key: Any) -> None:
         """Drop a trial of the earlier block that the new one does not want."""

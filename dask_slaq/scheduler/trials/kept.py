@@ -16,9 +16,6 @@ from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.scheduler.trials.running import RunningSearch
 
-#: Seconds between two looks, and after which a client that took a search over must want its tasks.
-LOOK, GRACE = 1.0, 30.0
-
 
 class KeptSearch:
     """Search that is kept for some `seconds` without its driver."""
@@ -40,14 +37,22 @@ class KeptSearch:
 
 
 class KeptSearches:
-    """Searches of one scheduler that are kept, by name. `end` ends one that runs."""
+    """Searches of one scheduler that are kept, by name. `end` ends one that runs.
+
+    A client that took a search over must want its tasks after the seconds of `grace`.
+    """
 
     def __init__(
-        self, scheduler: Scheduler, end: Callable[[str], None], enter: Callable[..., Any]
+        self,
+        scheduler: Scheduler,
+        end: Callable[[str], None],
+        enter: Callable[..., Any],
+        grace: float = 30.0,
     ) -> None:
+        self._grace = grace
         self._scheduler, self._end, self._enter = scheduler, end, enter
         self._kept: dict[str, KeptSearch] = {}
-        self._timer = PeriodicCallback(partial(enter, self.look), LOOK * 1000)
+        self._timer = PeriodicCallback(partial(enter, self.look), 1000)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -107,7 +112,7 @@ class KeptSearches:
         for kept in list(self._kept.values()):
             if kept.gone is None:
                 if kept.wants in self._scheduler.clients:
-                    late = now - kept.taken > GRACE
+                    late = now - kept.taken > self._grace
                     keys = [k for k in kept.keys if k in known]
                     some = [k for k in keys if late or _is_wanted_by(known[k], kept.client)]
                     self._release(kept, some, all_of_them=late or len(some) == len(keys))

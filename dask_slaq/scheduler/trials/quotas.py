@@ -11,11 +11,11 @@ from time import monotonic
 from distributed.core import Status
 from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials import (
-    FIRST_TURN,
     MANY,
-    MOVING,
-    TARGET,
+    MOVING_PART,
+    TARGET_PART,
     Trial,
     TrialState,
     WorkerQuota,
@@ -24,22 +24,22 @@ from dask_slaq.core.trials import (
 from dask_slaq.scheduler.pools import Pool, TaskTracker, blocked, load
 from dask_slaq.scheduler.trials.running import RunningSearch
 
-#: Models per thread that must have room beside those that wait on a worker. With less, those that
-#: may leave it do; one more begins before they have left.
-LEAST = 2
-#: Part of a worker's memory above which the state of a model is large.
-LARGE = 0.02
 #: Workers lost with models on them from which on it is known how long workers live.
-LOST = 2
+LOST_WORKERS = 2
 #: Part of the life of a worker, if it tells it and if it is known by those that were lost, which
 #: models that wait may have computed: without a state they begin anew if their worker leaves.
-AT_RISK, AT_RISK_THEN = 0.1, 0.015
+AT_RISK_PART, AT_RISK_PART_THEN = 0.1, 0.015
 #: Most seconds that count between two choices: there is none while no search runs.
-PAUSE = 2.0
+PAUSE_SECONDS = 2.0
 
 
 class Quotas:
-    """What the searches in `running` may use on workers, and the memory that is known of these."""
+    """What the searches in `running` may use on workers, and the memory that is known of these.
+
+    On a worker, beside those that wait there must be room for `least_room` models per thread. With
+    less, those that may leave it do; one more begins before they have left. A state is large above
+    the part `large` of a worker's memory.
+    """
 
     def __init__(
         self,
@@ -47,7 +47,11 @@ class Quotas:
         pools: Mapping[str, Pool],
         tracker: TaskTracker,
         running: Mapping[str, RunningSearch],
+        *,
+        least_room: int = 2,
+        large: float = 0.02,
     ) -> None:
+        self._least_room, self._large = least_room, large
         self._scheduler, self._pools = scheduler, pools
         self._tracker, self._running = tracker, running
         # Threads that each search may use by the choice that is being made.
@@ -92,7 +96,7 @@ class Quotas:
         is whether these are its first ones.
         """
         self._memory[ws.address] = memory, at, ws.memory_limit
-        if trial.checkpoint.nbytes > LARGE * (ws.memory_limit or math.inf):
+        if trial.checkpoint.nbytes > self._large * (ws.memory_limit or math.inf):
             self._learn_bare(search, ws, memory)
         for bytes_ in grown:
             if bytes_ is not None:
@@ -114,7 +118,7 @@ class Quotas:
         if not dies:
             return
         memory, _, limit = self._memory.get(worker, (0.0, 0.0, 0))
-        if limit and memory > TARGET * limit:
+        if limit and memory > TARGET_PART * limit:
             self._dead.add(worker)
 
     def forget_worker(self, worker: str) -> bool:
@@ -151,7 +155,9 @@ class Quotas:
         largest = max((t.checkpoint.nbytes for t in search.trials.alive.values()), default=0)
         limit, bare = ws.memory_limit, self._bare_memory(ws)
         copies = ws.nthreads + 1  # one is read or written
-        return not limit or (limit > search.deadly and bare + largest * copies < MOVING * limit)
+        return not limit or (
+            limit > search.deadly and bare + largest * copies < MOVING_PART * limit
+        )
 
     def _memory_quota(self, search: RunningSearch, ws: WorkerState) -> tuple[bool, int]:
         """Return whether a worker is above its target, and how many models may begin there.
@@ -169,7 +175,7 @@ class Quotas:
         # A heartbeat may tell of what was before, for its monitor samples seldom.
         if at < ws.metrics.get("time", math.inf):
             memory = ws.memory.process
-        left, unseen = TARGET * limit - memory, 0
+        left, unseen = TARGET_PART * limit - memory, 0
         for models in self._models.values():
             left -= models.growth[ws.address]
             there, other = len(models.begun[ws.address]), models.search
@@ -185,14 +191,14 @@ class Quotas:
 
         There `waits` models do that have computed for `risk` seconds.
         """
-        life, part = self.lives.get(ws.address), AT_RISK
-        if life is None and self._lost >= LOST:
-            life, part = self._seconds / self._lost, AT_RISK_THEN
+        life, part = self.lives.get(ws.address), AT_RISK_PART
+        if life is None and self._lost >= LOST_WORKERS:
+            life, part = self._seconds / self._lost, AT_RISK_PART_THEN
         one = search.trials.seconds_of_one() if life else 0.0
         if not (life and one):
             return MANY
         life *= ws.nthreads
-        left = (part * life - risk) / (FIRST_TURN * one / search.steps)
+        left = (part * life - risk) / (FEWEST_REPORTS * one / search.steps)
         return int(min(left, life / one - waits, MANY))
 
     # A choice
@@ -208,7 +214,7 @@ class Quotas:
         quotas_of: dict[str, dict[str, WorkerQuota]] = {}
         self._planned.clear()
         self._models = {name: _Models(search) for name, search in self._running.items()}
-        self._seconds += len(self._scheduler.workers) * min(seconds, PAUSE)
+        self._seconds += len(self._scheduler.workers) * min(seconds, PAUSE_SECONDS)
         for name, search in self._running.items():
             quotas = self._of(search, bool(set(wanting) - {name}), draining, seconds)
             quotas_of[name] = quotas
@@ -259,7 +265,7 @@ class Quotas:
             left = self._life_left(search, ws, waits, models.risks[address])
             quota.crowded, quota.admits = quota.crowded or left < 0, min(quota.admits, max(left, 0))
         quota.closing = models.may_move and (ws.status != Status.running or is_draining)
-        is_full = quota.admits < LEAST * ws.nthreads
+        is_full = quota.admits < self._least_room * ws.nthreads
         quota.leaves = quota.closing or (is_full and models.are_cheap and self._fits(search, ws))
         if quota.leaves:
             quota.admits = MANY

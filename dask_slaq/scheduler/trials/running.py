@@ -28,21 +28,18 @@ from dask_slaq.scheduler.pools import Pool
 
 logger = logging.getLogger(__name__)
 
-#: Reports in which a model whose length is unknown is taken to grow.
-STEPS = 100
-#: Models that may need a lock which a waiting one holds, after which none waits any more.
-LOCKS = 2
-#: Seconds in which a worker is expected to send that a model has gone on.
-IN_FLIGHT = 0.25
 #: How a trial ended, by the state of its task.
 OUTCOMES: dict[str, str] = {"memory": "done", "erred": "failed"}
 
 
 class PromisedThreads:
-    """Threads that the `trials` of a search take without being sent a task."""
+    """Threads that the `trials` of a search take without being sent a task.
 
-    def __init__(self, trials: Trials, pool: Pool) -> None:
-        self.trials, self._pool = trials, pool
+    A worker is expected to send within the seconds `in_flight` that a model has gone on.
+    """
+
+    def __init__(self, trials: Trials, pool: Pool, in_flight: float = 0.25) -> None:
+        self.trials, self._pool, self._in_flight = trials, pool, in_flight
         # Threads kept free for its trials. Zero: none is free now, and they take the next one.
         self.by_worker: dict[str, int] = {}
         self._turns: dict[str, Turns] = {}  # of the last choice, by worker
@@ -69,7 +66,7 @@ class PromisedThreads:
         Returns the workers where fewer threads are promised than before.
         """
         before = {worker: self._due(worker)[0] for worker in self._turns}
-        self._turns, until = turns, monotonic() + IN_FLIGHT
+        self._turns, until = turns, monotonic() + self._in_flight
         # What was revoked by an earlier choice is not due any more, and is not kept for longer.
         self._revoked |= {w: (n, until) for w, n in before.items() if n > self._due(w)[0]}
         return self.update(*{*self.by_worker, *turns, *self._revoked})
@@ -134,8 +131,6 @@ class RunningSearch:
         self.lacks = ""  # name of a loss
         self.has: dict[str, None] = {}  # what reports have instead
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
-        self.before = ""  # last block of its name, and the rows of its models that have ended
-        self.rows_before: dict[Any, list[dict[str, Any]]] | None = None
 
     @property
     def goes_on(self) -> bool:
@@ -159,10 +154,12 @@ class RunningSearch:
             return ""
         return f"no report has {self.lacks}; they have: {', '.join(self.has)}"
 
-    def blocked(self, tasks: Sequence[TaskState], running: int, waits: bool) -> list[TaskState]:
+    def blocked(
+        self, tasks: Sequence[TaskState], running: int, waits: bool, most: int = 2
+    ) -> list[TaskState]:
         """Return which tasks of a worker should have reported, of which the first `running` run.
 
-        If some trial `waits` there, they may need a lock that it holds. After `LOCKS` of them, no
+        If some trial `waits` there, they may need a lock that it holds. After `most` of them, no
         further trial waits.
         """
         now = monotonic()
@@ -170,7 +167,7 @@ class RunningSearch:
         since = [(self.computes.setdefault(ts.key, now), ts.key) for ts in tasks[:running]]
         late = now - self.trials.patience if waits else -math.inf
         self.locked.update(key for begin, key in since if begin < late)
-        if len(self.locked) >= LOCKS and self.trials.settings.max_waiting:
+        if len(self.locked) >= most and self.trials.settings.max_waiting:
             self.trials.settings = replace(self.trials.settings, max_waiting=0)
             logger.warning(
                 "search %s: %d models made no report while others waited in theirs, and may need a "
@@ -195,8 +192,8 @@ class RunningSearch:
 
     @property
     def steps(self) -> int:
-        """Expected number of reports of a model."""
-        return self.trials.settings.steps or self.trials.longest or STEPS
+        """Expected number of reports of a model; a hundred if nothing is known."""
+        return self.trials.settings.steps or self.trials.longest or 100
 
     def describe(self, ready: int) -> str:
         """Return in words what its trials do; `ready` more have not begun."""

@@ -23,14 +23,13 @@ from dask_slaq.scheduler.trials.tables import Tables
 
 #: What Dask tells of a client just before it drops what the client wants, and of a worker.
 LEAVES, DIES = "remove-client", "remove-worker"
-#: Number of interrupted searches that are remembered.
-INTERRUPTED = 20
 
 
 class Searches:
     """Searches of one scheduler.
 
-    `enter` calls what the event loop has to do: after an error in that, nothing `is_active`.
+    `enter` calls what the event loop has to do: after an error in that, nothing `is_active`. At
+    most so many are remembered that were interrupted.
     """
 
     def __init__(
@@ -39,7 +38,9 @@ class Searches:
         end_job: Callable[[str, str | None], None],
         is_active: Callable[[], bool],
         enter: Callable[..., Any],
+        most_interrupted: int = 20,
     ) -> None:
+        self._most_interrupted = most_interrupted
         self._scheduler, self._engine, self._report = jobs.scheduler, jobs.engine, jobs.report
         self._pools, self._end_job, self._is_active = jobs.pools, end_job, is_active
         self.running = running = dict[str, RunningSearch]()
@@ -103,26 +104,20 @@ class Searches:
     def submitted(self, client: str, keys: Collection[Any]) -> None:
         """Follow a graph of a client. What others have submitted before is left to them.
 
-        A cell of a notebook that is run again submits the same tasks. While their futures are held
-        nothing is computed, but the last search of this name knows the models.
+        Nothing is computed while their futures are held, as when a cell of a notebook runs again.
         """
         self.choices.ask()  # a model that others want is not given up
         if (search := self._block_of(client)) is None:
             return
         for key in keys:
             ts = self._scheduler.tasks[key]
-            is_over = ts.state in OUTCOMES
             known = key in search.trials.alive or key in search.trials.ended_of
             if ts.run_spec is None or ts.state == "released" or known:
                 continue
-            if not is_over and self._pools.records.pool_of.get(key) is search.pool:
+            if ts.state not in OUTCOMES and self._pools.records.pool_of.get(key) is search.pool:
                 continue
             if (ts.annotations or {}).get("slaq_search") not in search.runs:
-                rows = self._rows_before(search).get(key, ()) if is_over else ()
-                for row in rows:
-                    search.trials.restore(row)
-                if not rows:
-                    search.unknown[key] = None
+                search.unknown[key] = None
 
     def _block_of(self, client: str) -> RunningSearch | None:
         """Return the search of a client in whose block its last graph was submitted, if any was."""
@@ -131,14 +126,6 @@ class Searches:
         block = about.get("slaq_search"), about.get("slaq_job"), client  # a job in it has its own
         some = (search for search in self.running.values() if search.outcome is None)
         return next((s for s in some if (s.run, s.pool.name, s.pool.client) == block), None)
-
-    def _rows_before(self, search: RunningSearch) -> dict[Any, list[dict[str, Any]]]:
-        if search.rows_before is None:
-            search.rows_before = {}
-            for row in self.ended.get(search.before):
-                if row["state"] in ("done", "pruned", "stopped", "failed"):
-                    search.rows_before.setdefault(row["key"], []).append(row)
-        return search.rows_before
 
     def around(self, name: str | None, owner: str) -> RunningSearch | None:
         """Return the search of an `owner` in whose block, that of `name`, a job is opened."""
@@ -254,7 +241,7 @@ class Searches:
         self.ended.add(search.run, search.trials.as_dicts(curves=True))
         if search.outcome == "failed" and search.pool.tasks:
             self._interrupted[search.pool.client, name] = search.trials, search.runs
-            while len(self._interrupted) > INTERRUPTED:
+            while len(self._interrupted) > self._most_interrupted:
                 del self._interrupted[oldest_of_most(self._interrupted, itemgetter(0))]
         folder = search.trials.settings.states
         ends = {trial.outcome for trial in search.trials.ended}

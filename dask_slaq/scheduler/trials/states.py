@@ -16,8 +16,6 @@ logger = logging.getLogger(__name__)
 
 #: Client that wants the keys of all states.
 CLIENT = "slaq-states"
-#: Seconds between two looks for tasks that were forgotten, once the plugin does not follow them.
-PERIOD = 5.0
 
 
 def remove_files(folder: str) -> None:
@@ -77,10 +75,13 @@ class States:
             release(self._scheduler, self.names.pop(key, ()), CLIENT)
 
     def free_forgotten(self) -> None:
-        """Free the states of tasks that are forgotten, now and later: no hook will tell of them."""
+        """Free the states of tasks that are forgotten, now and every few seconds.
+
+        No hook will tell of them.
+        """
         self.unpin(list(self._pinned))
         if self.names:
-            asyncio.get_running_loop().call_later(PERIOD, self.free_forgotten)
+            asyncio.get_running_loop().call_later(5.0, self.free_forgotten)
 
     def at(self, key: Any) -> set[str]:
         """Return the workers that have the state of a task."""

@@ -18,7 +18,7 @@ from dask_slaq.scheduler.trials.running import RunningSearch
 from dask_slaq.scheduler.trials.states import States
 
 #: Number of searches that are known by their names.
-NAMED = 100
+MOST_NAMED = 100
 
 
 class Tables:
@@ -37,12 +37,11 @@ class Tables:
         self._named: OrderedDict[str, tuple[str, SearchSettings]] = OrderedDict()
 
     def begin(self, search: RunningSearch) -> None:
-        """Know a search that begins by its name, and by the last block of that."""
+        """Know a search that begins by its name."""
         name = search.pool.name
-        search.before, _ = self._named.get(name, ("", None))
         self._named[name] = search.run, search.trials.settings
         self._named.move_to_end(name)
-        while len(self._named) > NAMED:
+        while len(self._named) > MOST_NAMED:
             self._named.popitem(last=False)
 
     def trials(self, run: str, *, curves: bool = False) -> list[dict[str, Any]]:

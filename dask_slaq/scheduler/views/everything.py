@@ -18,27 +18,20 @@ from dask_slaq.scheduler.owners.accounts import Accounts
 from dask_slaq.scheduler.views.reasons import positions, reason
 from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs, teams_of_jobs
 
-#: Standard errors of the middle 80 % of a normal distribution.
-BAND = 1.28
-
 
 def workers_of(scheduler: Scheduler, speeds: WorkerSpeeds) -> dict[str, dict[str, Any]]:
     """Return what is known of each worker, by address.
 
     ``factor`` is what is used: by how much longer tasks take there, 1 while it is not sure that
     they do. ``estimate`` is the best guess, and ``low`` to ``high`` its 80 % band; they are None
-    while nothing is known. ``kinds`` has the factors of kinds of task that differ from the others.
+    while nothing is known.
     """
-    kinds: dict[str, dict[str, float]] = {}
-    for (address, kind), known in speeds.kinds.items():
-        kinds.setdefault(address, {})[kind] = known.factor
     return {
         address: {
             "name": str(ws.name),
             "host": ws.host,
             "threads": ws.nthreads,
             **_of(speeds.workers.get(address)),
-            "kinds": kinds.get(address, {}),
         }
         for address, ws in scheduler.workers.items()
     }
@@ -47,7 +40,7 @@ def workers_of(scheduler: Scheduler, speeds: WorkerSpeeds) -> dict[str, dict[str
 def _of(known: Known | None) -> dict[str, float | None]:
     if known is None:
         return {"factor": 1.0, "estimate": None, "low": None, "high": None}
-    width = math.exp(BAND * known.error)
+    width = math.exp(1.28 * known.error)  # the middle 80 % of a normal distribution
     return {
         "factor": known.factor,
         "estimate": known.estimate,
@@ -58,13 +51,10 @@ def _of(known: Known | None) -> dict[str, float | None]:
 
 def speeds_in_words(workers: Iterable[WorkerState], speeds: WorkerSpeeds) -> str:
     """Return how many workers surely differ from the others; empty if none does."""
-    if not speeds.unlike:
-        return ""
     factors = [speeds.factor(ws.address) for ws in workers]
     slower, faster = sum(f > 1 for f in factors), sum(f < 1 for f in factors)
-    some = len({address for address, _ in speeds.kinds})
-    parts = [(slower, "slower"), (faster, "faster"), (some, "unlike for some kinds of task")]
-    return "workers: " + ", ".join(f"{count} {what}" for count, what in parts if count)
+    parts = [f"{n} {what}" for n, what in ((slower, "slower"), (faster, "faster")) if n]
+    return f"workers: {', '.join(parts)}" if parts else ""
 
 
 def overview(plugin: RunningPlugin) -> dict[str, Any]:
@@ -93,10 +83,6 @@ def overview(plugin: RunningPlugin) -> dict[str, Any]:
         "run_history": plugin.run_history.about(),
         "searches": plugin.searches.tables.names(),
     }
-
-
-#: Days whose usage the board shows.
-RECENT = 14
 
 
 async def usage_of(accounts: Accounts, by: Sequence[str], seconds: float | None) -> dict[str, Any]:
@@ -134,9 +120,10 @@ async def usage_of(accounts: Accounts, by: Sequence[str], seconds: float | None)
 def core_seconds_by_day(accounts: Accounts) -> dict[tuple[int, str], float]:
     """Return the core-seconds of the last days by day and owner."""
     accounts.settle()
+    # Days whose usage the board shows.
     return {
         (day, owner): seconds
         for day, of_day in accounts.spent.days.items()
         for owner, seconds in of_day.items()
-        if day > time() // DAY - RECENT
+        if day > time() // DAY - 14
     }

@@ -21,10 +21,6 @@ from dask_slaq.scheduler.views.reasons import cannot_run
 
 #: Times that are shown, of those in `Engine.end_of`.
 SHOWN = ("fair", "promised", "low", "expected", "high")
-#: Factor by which the time from arrival to the promised end may grow until that is shown.
-LATER = 1.2
-#: Seconds from now that count as never: a paused job has no end in sight.
-FOREVER = 1e8
 
 
 def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
@@ -40,7 +36,8 @@ def ends_of(jobs: ScheduledJobs, name: str) -> dict[str, Any] | None:
     pool = jobs.pools.pools[name]
     if found is None or cannot_run(jobs, pool) is not None:
         return None
-    found = {key: value if abs(value) < FOREVER else None for key, value in found.items()}
+    # Seconds from now that count as never: a paused job has no end in sight.
+    found = {key: value if abs(value) < 1e8 else None for key, value in found.items()}
     if found["high"] is None:
         found.update(fair=None, low=None, expected=None)  # the fair end is known as little
     announced = jobs.engine.jobs[name].max_iter is not None
@@ -58,7 +55,8 @@ def _late(jobs: ScheduledJobs, name: str, found: Mapping[str, float | None]) -> 
     if now is None or before is None or then is None:
         return None
     age = monotonic() - jobs.engine.jobs[name].arrival
-    if now + age <= LATER * (before + age):
+    # Factor by which the time from arrival to the promised end may grow until that is shown.
+    if now + age <= 1.2 * (before + age):
         return None
     threads = sum(ws.nthreads for ws in jobs.scheduler.running)
     if threads < then:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.runtime import WorkerSpeeds
-from dask_slaq.core.runtime.worker_speeds import KEPT, MOST
+from dask_slaq.core.runtime.worker_speeds import MOST_PAIRS
 
 seeds = st.integers(0, 2**31)
 
@@ -32,7 +32,7 @@ def compute(
             for worker, factor in factors.items():
                 for _ in range(3):
                     seconds = level[group] * factor * math.exp(noise * rng.standard_normal())
-                    speeds.observe((kind, group), kind, worker, max(seconds, 0.006))
+                    speeds.observe((kind, group), worker, max(seconds, 0.006))
         speeds.learn(begin + epoch + 1)
 
 
@@ -56,8 +56,8 @@ def test_like_workers_are_exactly_alike(seed: int, noise: float, groups: int, n:
     """With any noise, in any number of epochs."""
     speeds = WorkerSpeeds()
     compute(speeds, workers(n), seed=seed, noise=noise, groups=groups, epochs=12)
-    assert not speeds.unlike and not speeds.kinds
-    assert {speeds.factor(worker, "work") for worker in workers(n)} == {1.0}
+    assert not speeds.unlike
+    assert {speeds.factor(worker) for worker in workers(n)} == {1.0}
 
 
 @pytest.mark.parametrize("slow", [1, 4])
@@ -90,20 +90,9 @@ def test_outliers_change_nothing():
     compute(speeds, workers(8), epochs=10)
     for group in range(3):
         for _ in range(2):
-            speeds.observe(("work", group), "work", "w0", 100.0)
+            speeds.observe(("work", group), "w0", 100.0)
     speeds.learn(11.0)
     assert not speeds.unlike
-
-
-def test_one_kind_of_task_may_differ():
-    speeds = WorkerSpeeds()
-    for epoch in range(5):
-        compute(speeds, {f"w{i}": 1.0 for i in range(8)}, kind="load", epochs=1, begin=epoch)
-        of_fit = {f"w{i}": 4.0 if i < 4 else 1.0 for i in range(8)}
-        compute(speeds, of_fit, kind="fit", epochs=1, begin=epoch)
-    assert speeds.factor("w0", "fit") == pytest.approx(4.0, rel=0.2)
-    assert speeds.factor("w7", "fit") == 1.0
-    assert {speeds.factor(f"w{i}", "load") for i in range(8)} == {1.0}
 
 
 def test_a_worker_with_larger_blocks_of_one_job_does_not_count_as_slow():
@@ -115,8 +104,8 @@ def test_a_worker_with_larger_blocks_of_one_job_does_not_count_as_slow():
 def test_tasks_that_only_one_worker_computes_tell_nothing():
     speeds = WorkerSpeeds()
     for i in range(100):
-        speeds.observe("long", "fit", "a", 9.0)
-        speeds.observe("short", "fit", "b", 0.1)
+        speeds.observe("long", "a", 9.0)
+        speeds.observe("short", "b", 0.1)
         speeds.learn(float(i))
     assert not speeds.unlike
 
@@ -124,10 +113,9 @@ def test_tasks_that_only_one_worker_computes_tell_nothing():
 def test_memory_is_bounded():
     speeds = WorkerSpeeds()
     compute(speeds, workers(8, slow=3.0))
-    for i in range(3 * MOST):
-        speeds.observe(("other", i // 4), "other", f"w{i % 4}", 0.1)
-    assert len(speeds._place) == len(speeds._about) <= MOST
-    assert speeds._newest.shape == (MOST, KEPT)
+    for i in range(3 * MOST_PAIRS):
+        speeds.observe(("other", i // 4), f"w{i % 4}", 0.1)
+    assert len(speeds._times) == MOST_PAIRS
     speeds.learn(7.0)
     compute(speeds, workers(8, slow=3.0), begin=8.0)
     assert speeds.factor("slow") == pytest.approx(3.0, rel=0.15)
@@ -138,6 +126,6 @@ def test_what_was_seen_long_ago_is_no_longer_sure():
     speeds = WorkerSpeeds()
     compute(speeds, workers(8, slow=2.0))
     assert speeds.factor("slow") > 1.5
-    speeds.observe("new", "other", "w0", 0.1)
+    speeds.observe("new", "w0", 0.1)
     speeds.learn(3600.0)
     assert speeds.factor("slow") == 1.0

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials import (
     MANY,
-    TARGET,
+    TARGET_PART,
     Footprint,
     SearchSettings,
     Trials,
@@ -15,8 +16,7 @@ from dask_slaq.core.trials import (
     choose,
     choose_everywhere,
 )
-from dask_slaq.core.trials.footprint import RECENT, admitted
-from dask_slaq.core.trials.trial import FIRST_TURN
+from dask_slaq.core.trials.footprint import admitted
 
 BYTES = st.floats(0, 1e12)
 COUNT = st.integers(0, 50)
@@ -36,7 +36,7 @@ def test_what_is_admitted_has_room(begun, grown, steps, unseen, left):
     model = footprint(*begun, steps=tuple(grown))
     more = admitted(model, steps, unseen, left)
     size = model.bytes(steps)
-    assert size >= max(begun[-RECENT:])
+    assert size >= max(begun[-32:])
     assert more >= 0
     if more and more < MANY:
         assert (more + unseen) * size <= left * (1 + 1e-9)
@@ -100,14 +100,14 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
             # Growth is known from the third report of a model on, and each thread makes a step
             # before the next decision: so many steps may be too much.
             more = max(threads, 2) * size / steps
-            assert memory <= max(TARGET * limit, threads * size) + more + 1e-6
+            assert memory <= max(TARGET_PART * limit, threads * size) + more + 1e-6
             if taken[key] == steps:
                 trials.end(key, "done")
                 del taken[key]
                 ended += 1
         if ended == models:
             return
-        left = TARGET * limit - sum(bytes_of[k] for k in taken.values())
+        left = TARGET_PART * limit - sum(bytes_of[k] for k in taken.values())
         left -= model.per_step * sum(trials.steps_left(trials.alive[k]) for k in taken)
         quota = WorkerQuota(threads, 0, left < 0, admitted(model, steps, 0, left))
         found, _ = choose_everywhere(trials, {"a": quota}, len(unstarted), None)
@@ -131,7 +131,7 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
 def test_turns_go_by_the_models_that_memory_admits(models, what, by_admitted):
     trials = Trials(SearchSettings(steps=40))
     for number in range(models):
-        trials.report(trials.at(number, "a"), [1.0] * FIRST_TURN, 0.3)
+        trials.report(trials.at(number, "a"), [1.0] * FEWEST_REPORTS, 0.3)
     for admits, expected in by_admitted.items():
         turns = choose(trials, {"a": WorkerQuota(models, admits=admits)}, unstarted=9)["a"]
         assert getattr(turns, what) == expected

@@ -17,7 +17,7 @@ from dask_slaq.core.trials import (
     as_parameters,
     bounded,
 )
-from dask_slaq.core.trials.losses import FEWEST, MOST, MOST_IN_ALL, TrialCurve
+from dask_slaq.core.trials.losses import FEWEST_POINTS, MOST_POINTS, MOST_POINTS_IN_ALL, TrialCurve
 from dask_slaq.core.trials.unreported import Unreported
 
 
@@ -46,14 +46,14 @@ def test_the_bound_may_change(bounds):
 
 def test_more_models_have_shorter_curves():
     trials = Trials(SearchSettings())
-    trials._count = MOST_IN_ALL // 100 - 1
+    trials._count = MOST_POINTS_IN_ALL // 100 - 1
     trial = trials.at("x", "w")
     trials.report(trial, [1.0] * 1000, 1.0)
-    assert 50 <= len(trial.losses.curve) <= 100 < MOST
-    trials._count = 10 * MOST_IN_ALL
+    assert 50 <= len(trial.losses.curve) <= 100 < MOST_POINTS
+    trials._count = 10 * MOST_POINTS_IN_ALL
     trial = trials.at("y", "w")
     trials.report(trial, [1.0] * 1000, 1.0)
-    assert FEWEST // 2 <= len(trial.losses.curve) <= FEWEST
+    assert FEWEST_POINTS // 2 <= len(trial.losses.curve) <= FEWEST_POINTS
 
 
 def rows(count: int) -> list[dict[str, object]]:

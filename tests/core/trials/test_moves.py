@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
+from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials import (
     Destinations,
     SearchSettings,
@@ -16,8 +17,7 @@ from dask_slaq.core.trials import (
     choose,
     choose_everywhere,
 )
-from dask_slaq.core.trials.trial import FIRST_TURN
-from dask_slaq.core.trials.trials import TURN
+from dask_slaq.core.trials.trial import TURN_REPORTS
 
 
 def trials_at(*workers: str, steps: int = 40, **settings) -> Trials:
@@ -25,10 +25,12 @@ def trials_at(*workers: str, steps: int = 40, **settings) -> Trials:
     trials = Trials(SearchSettings(steps=steps, **settings))
     for number, worker in enumerate(workers):
         trial = trials.at(number, worker)
-        trials.report(trial, [number + 1 / (k + 1) for k in range(FIRST_TURN)], 0.1 * FIRST_TURN)
+        trials.report(
+            trial, [number + 1 / (k + 1) for k in range(FEWEST_REPORTS)], 0.1 * FEWEST_REPORTS
+        )
         trials.can_move(trial, 0, 1.0)
         trial.become(TrialState.WAITS)
-        trial.checkpoint.reports = FIRST_TURN
+        trial.checkpoint.reports = FEWEST_REPORTS
     return trials
 
 
@@ -45,7 +47,7 @@ def test_a_trial_on_no_worker_takes_a_free_thread_where_its_state_is():
     assert (turns["c"].width, turns["a"].width, turns["b"].width) == (0, 1, 1)
 
 
-@pytest.mark.parametrize("copies", [FIRST_TURN, 0])
+@pytest.mark.parametrize("copies", [FEWEST_REPORTS, 0])
 def test_one_that_waits_beside_better_ones_is_told_to_leave_for_a_free_thread(copies):
     trials = trials_at("a", "a")
     trials.alive[1].checkpoint.reports = copies
@@ -59,7 +61,7 @@ def test_a_better_one_takes_the_thread_of_a_worse_one_once_its_turn_is_over():
     worse = trials.alive[1]
     trials.begin_turn(worse)
     quotas = {"b": WorkerQuota(1)}
-    for _ in range(TURN):
+    for _ in range(TURN_REPORTS):
         _, found = decided(trials, quotas)
         assert not found
         trials.report(worse, [1.2], 0.1)
@@ -72,7 +74,7 @@ def test_what_is_dear_to_move_goes_where_its_state_is_or_stays():
     trials = trials_at("a", "a")
     for trial in trials.alive.values():
         trials.can_move(trial, 10**9, 1e6)
-        assert trial.turn.span > TURN
+        assert trial.turn.span > TURN_REPORTS
     turns, found = decided(trials, {"a": WorkerQuota(1), "b": WorkerQuota(1)}, bandwidth=1e6)
     assert (turns["a"].leave, found) == ([], [])
 
@@ -92,11 +94,11 @@ def test_a_trial_goes_on_from_an_earlier_state_with_its_curve():
     trials.report(trial, [0.2, 0.1], 0.2)
     assert trials.leave(0)
     assert trials.at(0, "b") is trial
-    trials.arrive(trial, FIRST_TURN)
+    trials.arrive(trial, FEWEST_REPORTS)
     assert trials.report(trial, [0.2, 0.1, 0.05], 0.3) == [0, 0, 1]
     assert (trial.reports, trial.step, trial.worker, trial.losses.latest) == (
-        FIRST_TURN + 3,
-        FIRST_TURN + 3,
+        FEWEST_REPORTS + 3,
+        FEWEST_REPORTS + 3,
         "b",
         0.05,
     )
@@ -156,10 +158,12 @@ def test_a_model_that_loads_data_for_long_is_dear_to_move(setup, moves_away):
     for number in range(2):
         trial = trials.at(number, "a")
         trials.report(trial, [number + 1.0], setup + 0.1)
-        trials.report(trial, [number + 0.1 * (5 - k) for k in range(FIRST_TURN)], 0.1 * FIRST_TURN)
+        trials.report(
+            trial, [number + 0.1 * (5 - k) for k in range(FEWEST_REPORTS)], 0.1 * FEWEST_REPORTS
+        )
         trials.can_move(trial, 0, 1.0)
         trial.become(TrialState.WAITS)
-        trial.checkpoint.reports = FIRST_TURN
+        trial.checkpoint.reports = FEWEST_REPORTS
         assert trial.setup == pytest.approx(setup)
     turns, _ = decided(trials, {"a": WorkerQuota(1), "b": WorkerQuota(1)})
     assert bool(turns["a"].leave) is moves_away

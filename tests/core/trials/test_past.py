@@ -13,7 +13,7 @@ from dask_slaq.core.trials import (
     TrialState,
     in_order,
 )
-from dask_slaq.core.trials.past import MOST_MODELS, MOST_SEARCHES, Past
+from dask_slaq.core.trials.past import MOST_MODELS, Past
 
 
 def search(losses, past=(), steps=6):
@@ -48,10 +48,10 @@ def test_a_past_that_nothing_here_agrees_with_loses_its_say():
     places, good = np.linspace(0, 1, 40), np.linspace(3.0, 4.0, 40)
     chance = np.random.default_rng(1).permutation(good)
     agrees, unlike, inverse = (
-        Past.trust(list(zip(places, losses, strict=True)), [])
+        Past().trust(list(zip(places, losses, strict=True)), [])
         for losses in (good, chance, good[::-1])
     )
-    assert agrees == 1.0 > Past.trust([], []) > 0.5 > 0.2 > unlike > inverse == 0.0
+    assert agrees == 1.0 > Past().trust([], []) > 0.5 > 0.2 > unlike > inverse == 0.0
 
 
 def test_parameters_that_are_not_given_here_do_not_count_for_the_order():
@@ -61,11 +61,11 @@ def test_parameters_that_are_not_given_here_do_not_count_for_the_order():
 
 
 def test_a_new_search_replaces_what_it_had_of_the_last_one():
-    searches = PastSearches()
+    searches = PastSearches(most=5)
     searches.add("me", "grid", [PastModel({"lr": i}, 0.0) for i in range(MOST_MODELS)])
     models = searches.add("me", "grid", [PastModel({"lr": 3}, 0.7)])
     assert models[0] == ({"lr": 3}, 0.7) and len(models) == MOST_MODELS
     assert searches.of("me", "grid") == models and searches.of("you", "grid") == []
-    for number in range(MOST_SEARCHES):
+    for number in range(5):
         searches.add("me", f"other{number}", models[:1])
     assert searches.of("me", "grid") == []

@@ -1,7 +1,6 @@
 """Turns of trials: who trains on each worker, without a cluster."""
 
 import math
-from unittest import mock
 
 import pytest
 from driving import counted_calls
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.jobs.reports import LOST
-from dask_slaq.core.search_settings import PATIENCE
+from dask_slaq.core.search_settings import FEWEST_REPORTS, PATIENCE_REPORTS
 from dask_slaq.core.trials import (
     Destinations,
     SearchSettings,
@@ -21,15 +20,15 @@ from dask_slaq.core.trials import (
     choose,
     choose_everywhere,
 )
-from dask_slaq.core.trials.early import Early
-from dask_slaq.core.trials.trial import BLOCKED_AFTER, FIRST_TURN
-from dask_slaq.core.trials.trials import SAMPLE, TURN
+from dask_slaq.core.trials.priors import Early
+from dask_slaq.core.trials.pruning import Peers
+from dask_slaq.core.trials.trial import BLOCKED_SECONDS, TURN_REPORTS
 
 #: Reports of models that are long compared with others.
 MANY = 10
 
 
-def trials_at(*workers: str, reports: int = FIRST_TURN, **settings) -> Trials:
+def trials_at(*workers: str, reports: int = FEWEST_REPORTS, **settings) -> Trials:
     """Trials 0, 1, 2, ... whose losses end at their number, on these workers."""
     trials = Trials(SearchSettings(**{"steps": 40, **settings}))
     for number, worker in enumerate(workers):
@@ -71,7 +70,7 @@ def test_a_trial_keeps_its_thread_for_a_turn():
     worse = trials.alive[1]
     worse.become(TrialState.TRAINS)
     worse.turn.begun_at = worse.reports
-    for more in range(TURN):
+    for more in range(TURN_REPORTS):
         assert allowed(choose(trials, {"a": WorkerQuota(1)}, 0)["a"]) == [1], more
         trials.report(worse, [1.2], 0.1)
     assert allowed(choose(trials, {"a": WorkerQuota(1)}, 0)["a"]) == [0]
@@ -89,7 +88,9 @@ def test_once_a_model_is_ready_some_turns_go_to_the_least_advanced():
         served.append(chosen)
         trial = trials.alive[chosen]
         trials.begin_turn(trial)
-        trials.report(trial, [chosen + 0.3 * 0.9**k for k in range(FIRST_TURN)], 0.1 * FIRST_TURN)
+        trials.report(
+            trial, [chosen + 0.3 * 0.9**k for k in range(FEWEST_REPORTS)], 0.1 * FEWEST_REPORTS
+        )
         trial.become(TrialState.WAITS)
     assert served.count(0) == 8 and served[8] == 2
 
@@ -122,10 +123,8 @@ def test_new_models_begin_where_the_work_will_end_first(begun, unstarted, width)
     """But one that is there does not wait for a worker with less work."""
     trials = trials_at(*"aaab")
     train(trials, 0, 3)
-    with mock.patch("dask_slaq.core.trials.turns.FEWEST", 2):
-        found = choose(
-            trials, {"a": WorkerQuota(1, begun=1), "b": WorkerQuota(1, begun=begun)}, unstarted
-        )
+    quotas = {"a": WorkerQuota(1, begun=1), "b": WorkerQuota(1, begun=begun)}
+    found = choose(trials, quotas, unstarted, fewest_per_thread=2)
     assert found["a"].width == width
     if unstarted:
         assert found["b"].width == 0
@@ -170,7 +169,7 @@ def test_without_threads_all_wait():
 def test_a_model_that_diverges_is_last_and_hopeless():
     trials = trials_at(*"aaa", prune=True)
     for number, pruned in ((0, []), (2, [(2, None, 0)])):  # the first has the lowest loss so far
-        trials.report(trials.alive[number], [math.nan] * max(PATIENCE, LOST), 0.4)
+        trials.report(trials.alive[number], [math.nan] * max(PATIENCE_REPORTS, LOST), 0.4)
         turns = choose(trials, {"a": WorkerQuota(1)}, 0)["a"]
         assert turns.order[-1] == number and turns.pruned == pruned
         trials.report(trials.alive[number], [0.1], 0.1)
@@ -225,8 +224,8 @@ def test_the_lowest_losses_at_a_step_are_not_hopeless():
 
 @pytest.mark.parametrize(("steps", "pruned"), [(19, []), (21, [1])])
 def test_a_loss_that_no_longer_changes_is_given_half_of_the_steps(steps, pruned):
-    trials = trials_at(*"aa", reports=PATIENCE, prune=True)
-    trials.report(trials.alive[1], [1.1] * (steps - PATIENCE), 0.5)
+    trials = trials_at(*"aa", reports=PATIENCE_REPORTS, prune=True)
+    trials.report(trials.alive[1], [1.1] * (steps - PATIENCE_REPORTS), 0.5)
     make_ready(trials, 0.5)
     assert pruned_by(trials) == pruned
 
@@ -322,7 +321,7 @@ def test_a_model_whose_result_was_lost_is_ranked_by_its_known_loss():
     trials.again(0)
     assert [trial.key for trial in trials] == [1, 2] and trials.ended == []
     again = trials.at(0, "a")
-    trials.report(again, [9.0] * FIRST_TURN, 0.3)
+    trials.report(again, [9.0] * FEWEST_REPORTS, 0.3)
     assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order == [0, 1, 2]
     assert (again.forecast.final, again.forecast.low, again.forecast.high) == (-5.0,) * 3
     trials.end(0, "done")
@@ -383,7 +382,7 @@ def test_a_trial_that_trains_has_stalled_beyond_the_limit_and_ten_times_its_pace
     assert trials.find_stalled(50.0 + silence) == []  # it was before
     assert (trial.state is TrialState.STALLED) == is_stalled
     # Its thread is counted by nobody, and no other one is taken for its.
-    is_blocked = not waits and (50.0 + silence) - 50.0 > max(min(limit, BLOCKED_AFTER), 10 * pace)
+    is_blocked = not waits and (50.0 + silence) - 50.0 > max(min(limit, BLOCKED_SECONDS), 10 * pace)
     assert trial.state.blocked == is_blocked
     assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order == [0] * (not is_blocked)
 
@@ -399,7 +398,7 @@ def test_nothing_stalls_without_a_limit_or_a_report():
 
 
 def test_a_trial_that_is_about_to_end_is_not_told_to_leave():
-    trials = trials_at("a", "a", steps=FIRST_TURN + 1)
+    trials = trials_at("a", "a", steps=FEWEST_REPORTS + 1)
     last, other = trials
     trials.report(last, [0.0], 0.1)
     for trial in trials:
@@ -457,24 +456,22 @@ class Number:
 
 def test_a_task_may_train_any_number_of_models_one_after_the_other():
     def calls(n):
-        trials = Trials(SearchSettings())
+        trials = Trials(SearchSettings(), most_of_a_task=50)
         with counted_calls("trials/trials.py", __file__) as found:
             for k in range(n):
                 trials.report(trials.at("task", "a", Number()), [1 / (k + 1)], 0.1)
         assert len(trials.ended) == min(n - 1, 50)
         return found.total()
 
-    with mock.patch("dask_slaq.core.trials.trials.MOST_NUMBERS", 50):
-        few, many = calls(20), calls(80)
+    few, many = calls(20), calls(80)
     assert many <= 4.2 * few
 
 
 def test_the_steps_at_which_models_are_compared_are_bounded():
-    with mock.patch("dask_slaq.core.trials.pruning.MOST_STEPS", 10):
-        trials = trials_at("a", reports=0, prune=True)
-        for k in range(1, 100):
-            trials.report(trials.alive[0], [1 / k], 0.1, [7**k % 10**12 + k])
-        assert len(trials.peers[None]._losses) == 10
+    peers = Peers(most_steps=10)
+    for k in range(1, 100):
+        peers.add(7**k % 10**12 + k, 1 / k)
+    assert len(peers._losses) == 10
 
 
 def test_a_model_has_as_many_steps_to_come_as_are_left_and_one_beyond_its_last():
@@ -491,7 +488,7 @@ def test_all_as_a_goal_a_model_whose_result_was_lost_comes_last():
     trials.report(trials.alive[0], [-5.0], 0.1)
     trials.end(0, "done")
     trials.again(0)
-    trials.report(trials.at(0, "a"), [9.0] * FIRST_TURN, 0.3)
+    trials.report(trials.at(0, "a"), [9.0] * FEWEST_REPORTS, 0.3)
     assert choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order[-1] == 0
 
 
@@ -500,7 +497,7 @@ def test_the_lowest_final_loss_is_that_of_the_best_that_is_done():
     assert trials.best_final == math.inf
     for key, outcome in ((2, "done"), (0, "failed"), (1, "done")):
         trials.end(key, outcome)
-    assert trials.best_final == pytest.approx(1 + 1 / FIRST_TURN)
+    assert trials.best_final == pytest.approx(1 + 1 / FEWEST_REPORTS)
 
 
 def test_a_model_that_is_as_long_as_the_longest_makes_as_many_steps_again():
@@ -511,13 +508,13 @@ def test_a_model_that_is_as_long_as_the_longest_makes_as_many_steps_again():
 
 
 def test_models_of_one_report_are_compared_by_their_places():
-    trials = trials_at(*"a" * SAMPLE)  # which end at their number
-    for key, loss in enumerate((9.0, 2.0), SAMPLE):
+    trials = trials_at(*"a" * 8)  # which end at their number
+    for key, loss in enumerate((9.0, 2.0), 8):
         trials.report(trials.at(key, "a"), [loss], 0.1)
         trials.alive[key].become(TrialState.WAITS)
     order = choose(trials, {"a": WorkerQuota(1)}, 0)["a"].order
-    assert order[0] == 0 and order.index(SAMPLE + 1) < order.index(SAMPLE)
-    assert math.isnan(trials.alive[SAMPLE].forecast.final)
+    assert order[0] == 0 and order.index(8 + 1) < order.index(8)
+    assert math.isnan(trials.alive[8].forecast.final)
 
 
 def test_places_count_as_far_as_early_ones_have_told_final_losses():

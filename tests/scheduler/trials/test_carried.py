@@ -14,7 +14,6 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -309,8 +308,8 @@ def test_something_that_cannot_be_saved_is_told_once_and_the_rest_is(caplog) -> 
 
 
 def test_what_takes_long_to_save_is_dropped_and_what_cannot_be_compared_is_carried(caplog) -> None:
-    with mock.patch("dask_slaq.worker.carrying.SLOW", 0.01), caplog.at_level(logging.ERROR):
-        carrier, found = Carrier(lambda: True), []
+    with caplog.at_level(logging.ERROR):
+        carrier, found = Carrier(lambda: True, longest=0.01), []
         carrier._add(
             lambda: [("slow", lambda: time.sleep(0.02), print), ("odd", dict, found.append)]
         )

@@ -88,8 +88,8 @@ async def train_and_check(client, search) -> list[Any]:
 @pytest.fixture
 def all_are_kept(monkeypatch):
     """Keep the state of every report, the last one included."""
-    monkeypatch.setattr("dask_slaq.worker.keeping.KEEP", 0.0)
-    monkeypatch.setattr("dask_slaq.worker.trial_slot.KEEPING", 1e9)
+    monkeypatch.setattr("dask_slaq.worker.keeping.KEEP_SECONDS", 0.0)
+    monkeypatch.setattr("dask_slaq.worker.trial_slot.KEEPING_PART", 1e9)
     RUN.clear()
     yield
     assert any(step == 6 for _, step in RUN)  # one had no step to make

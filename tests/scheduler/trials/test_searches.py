@@ -24,7 +24,6 @@ from moving import descend
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import DuplicateJob, InvalidSetting, NonFiniteLoss, SlaqError
-from dask_slaq.worker import reports
 
 STEPS = 30
 
@@ -332,16 +331,6 @@ async def test_a_model_with_a_clock_of_its_own_adds_what_it_has_waited(c, s, plu
     assert computed[1] >= 0.17  # a busy machine may have kept one between two reports
     assert max(row["waited"] for row in await search.trials()) > 0.2
     assert slaq.waited() == 0.0
-
-
-@with_plugin([1])
-async def test_a_process_of_very_many_threads_is_told_of_once(c, s, plugin, a, monkeypatch):
-    monkeypatch.setattr(reports, "THREADS", 1)
-    monkeypatch.setattr(reports, "_warned", set())
-    with captured_logger("dask_slaq.worker.reports") as log:
-        async with slaq.search("grid", client=c):
-            await c.gather(c.map(report_once, [1.0, 2.0]))
-    assert log.getvalue().count("num_threads=1") == 1
 
 
 @with_plugin([1])

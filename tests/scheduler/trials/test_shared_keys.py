@@ -131,19 +131,19 @@ async def test_a_search_whose_models_were_trained_outside_says_so(
             await stack.enter_async_context(slaq.search("one", client=c))
         before = c.map(str, range(3))
         await wait(before)
-    caplog.set_level(logging.WARNING, logger="dask_slaq.client.changes")
+    caplog.set_level(logging.WARNING, logger="dask_slaq.client.messages")
     caplog.clear()
     async with slaq.search("late", client=c) as search:
         await wait(c.map(str, range(3)))
-    await until(lambda: [r for r in caplog.records if r.name.endswith(".changes")])
-    (text,) = [r.getMessage() for r in caplog.records if r.name.endswith(".changes")]
+    await until(lambda: [r for r in caplog.records if r.name.endswith(".messages")])
+    (text,) = [r.getMessage() for r in caplog.records if r.name.endswith(".messages")]
     assert "3 tasks" in text and "were submitted before" in text and "pure=False" in text
     assert await search.trials() == []
 
 
 @with_plugin([1, 1])
 async def test_a_search_that_is_over_and_found_again_has_tasks(c, s, plugin, a, b, caplog):
-    caplog.set_level(logging.WARNING, logger="dask_slaq.client.changes")
+    caplog.set_level(logging.WARNING, logger="dask_slaq.client.messages")
     async with slaq.search("kept", client=c, keep=60) as search:
         futures = c.map(train, GRID)
         await wait(futures)
@@ -151,6 +151,6 @@ async def test_a_search_that_is_over_and_found_again_has_tasks(c, s, plugin, a, 
     async with slaq.search("kept", client=c, keep=60, reattach=True) as again:
         rows = await again.trials()
     assert key_and_loss(rows) == key_and_loss(await search.trials()) != set()
-    assert not [r for r in caplog.records if r.name.endswith(".changes")]
+    assert not [r for r in caplog.records if r.name.endswith(".messages")]
     inside(plugin).kept.forget_all()
     del futures

@@ -63,7 +63,7 @@ def holding(number: int, kind: str, reports: int) -> int:
 @pytest.mark.parametrize("reports", [0, 2])
 @with_plugin([2])
 async def test_models_that_wait_with_a_lock_end(c, s, plugin, a, kind, reports, monkeypatch):
-    monkeypatch.setattr("dask_slaq.core.trials.trials.BLOCKED_AFTER", 0.2)
+    monkeypatch.setattr("dask_slaq.core.trials.trials.BLOCKED_SECONDS", 0.2)
     async with slaq.search("grid", client=c, steps=12) as search:
         futures = c.map(holding, range(6), kind=kind, reports=reports, pure=False)
         assert await c.gather(futures) == list(range(6))

@@ -30,8 +30,7 @@ from moving import descend
 
 import dask_slaq as slaq
 from dask_slaq.core.trials import SearchSettings, Trials, TrialState, Turns
-from dask_slaq.scheduler.trials import agents
-from dask_slaq.scheduler.trials.running import IN_FLIGHT, PromisedThreads
+from dask_slaq.scheduler.trials.running import PromisedThreads
 from dask_slaq.worker.trial_agent import agent_of
 from dask_slaq.worker.trial_slot import SlotState
 
@@ -245,7 +244,7 @@ def test_a_thread_is_kept_only_for_a_moment_for_a_trial_that_is_not_to_go_on_any
     assert promised.give_turns(goes_on) == [] and promised.by_worker == {"a": 1}
     fewer = []
     for _ in range(4):  # choices that come more often than what is on its way takes
-        now[0] += 0.4 * IN_FLIGHT
+        now[0] += 0.1
         fewer += promised.give_turns(stays)
     assert fewer == ["a"] and promised.by_worker == {"a": 0}
 
@@ -299,7 +298,7 @@ def train_with_clients(number):
 @with_plugin([1])
 async def test_a_thread_that_a_model_leaves_again_is_free_at_once(c, s, plugin, a, monkeypatch):
     """Dask tells that a task has seceded only the first time."""
-    monkeypatch.setattr(agents, "REPEAT", math.inf)
+    monkeypatch.setattr(plugin.searches.agents, "repeat", math.inf)
     async with slaq.search("grid", client=c):
         future = c.submit(train_with_clients, 1, pure=False)
         assert await asyncio.wait_for(c.gather(future), STUCK) == 1

@@ -14,8 +14,8 @@ MORE = 40
 
 @pytest.fixture(autouse=True)
 def _states_are_kept_soon(monkeypatch):
-    monkeypatch.setattr("dask_slaq.worker.keeping.KEEP", 0.02)
-    monkeypatch.setattr("dask_slaq.worker.trial_slot.KEEPING", 1.0)
+    monkeypatch.setattr("dask_slaq.worker.keeping.KEEP_SECONDS", 0.02)
+    monkeypatch.setattr("dask_slaq.worker.trial_slot.KEEPING_PART", 1.0)
     RUN.clear()
 
 

@@ -10,14 +10,6 @@ from dask_slaq.core.forecast.history import MOST, NormalizedWindow
 from dask_slaq.core.forecast.types import HORIZONS, CurveForecast, interpolation
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 
-#: Maximum time scale of a basis curve, in lengths of the history: longer ones are not determined.
-LONGEST = 1.5
-#: Basis curves kept per job by `whole_run`, which must evaluate them on each job's own time axis.
-BEST = 2
-#: Maximum distance of the level from the newest report, in standard deviations of the noise.
-LEVEL_NOISE = 3.0
-#: Rows per block of a matrix product.
-BLOCK = 32
 #: (n_horizons // 2 + 1, n_horizons): linear interpolation from every second horizon to all.
 BETWEEN = interpolation(HORIZONS, HORIZONS[::2])
 
@@ -75,13 +67,15 @@ def product(left: FloatArray, right: FloatArray) -> FloatArray:
     small for its threads, which would wait by spinning.
     """
     rows = len(left)
-    padded = -(-rows // BLOCK) * BLOCK
+    # Rows per block of a matrix product.
+    block = 32
+    padded = -(-rows // block) * block
     if padded != rows:
         left = np.concatenate([left, np.zeros((padded - rows, left.shape[1]))])
     left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
     out = np.empty((padded, right.shape[1]))
-    for i in range(0, padded, BLOCK):
-        np.matmul(left[i : i + BLOCK], right, out=out[i : i + BLOCK])
+    for i in range(0, padded, block):
+        np.matmul(left[i : i + block], right, out=out[i : i + block])
     return out[:rows]
 
 
@@ -102,7 +96,9 @@ def project(losses: FloatArray, known: IntArray, length: FloatArray, atoms: Basi
     variance = (weight * centred).sum(axis=1, keepdims=True)
     cov = np.maximum(product(weight, atoms.past), 0.0)
     factor = cov * atoms.per_variance[known]
-    factor *= atoms.time_scale < LONGEST * length[:, None] + 1.0
+    # Maximum time scale of a basis curve, in lengths of the history: longer ones are not
+    # determined.
+    factor *= atoms.time_scale < 1.5 * length[:, None] + 1.0
     # Fraction of the variance explained by each curve; 0 for a curve that cannot be fitted.
     cov *= factor / np.where(variance > 0, variance, 1.0)
     unexplained = np.maximum(1.0 - cov, 1e-9)
@@ -131,14 +127,18 @@ def recent(
 
 def _near_newest(level: FloatArray, view: NormalizedWindow) -> FloatArray:
     """Clip levels to the range that noise explains: none on a smooth curve."""
-    most = LEVEL_NOISE * view.noise
+    # Maximum distance of the level from the newest report, in standard deviations of the noise.
+    most = 3.0 * view.noise
     return np.clip(level, -most, most)
 
 
 def whole_run(view: NormalizedWindow, atoms: BasisCurves) -> CurveForecast:
     """Forecast by the best basis curves, weighted by evidence in means over the whole run."""
     fit = project(view.means, view.means_known, view.total / view.stride, atoms)
-    best = np.argpartition(-fit.share, BEST - 1, axis=1)[:, :BEST]
+    # Basis curves kept per job by `whole_run`, which must evaluate them on each job's own time
+    # axis.
+    n_best = 2
+    best = np.argpartition(-fit.share, n_best - 1, axis=1)[:, :n_best]
     share, factor = (np.take_along_axis(a, best, axis=1) for a in (fit.share, fit.factor))
     share = share / share.sum(axis=1, keepdims=True)
     # Each job has its own time axis, which is costly: compute only every second horizon.
@@ -151,12 +151,6 @@ def whole_run(view: NormalizedWindow, atoms: BasisCurves) -> CurveForecast:
     return CurveForecast(_near_newest(level, view), product(fall, BETWEEN))
 
 
-#: Drops below this fraction of the window's span are treated as rounding errors.
-ROUNDING = 1e-15
-#: Weight of a report in the regressions on drops, relative to a report one iteration newer.
-DROP_MEMORY = 0.8
-#: Maximum log ratio of the level to the newest report.
-MOST_LOG = 5.0
 #: Reports used by the fast expert and the regressions on drops; older ones have hardly any weight.
 SHORT = 20
 
@@ -216,8 +210,10 @@ def log_drops(view: NormalizedWindow) -> Drops:
     losses = view.losses[:, :SHORT]
     drops = losses[:, 1:] - losses[:, :-1]
     age = np.arange(drops.shape[1])
-    weight = np.where(age < view.known[:, None] - 1, DROP_MEMORY**age, 0.0)
-    falls = drops > ROUNDING
+    # Weight of a report in the regressions on drops, relative to a report one iteration newer.
+    weight = np.where(age < view.known[:, None] - 1, 0.8**age, 0.0)
+    # Drops below this fraction of the window's span are treated as rounding errors.
+    falls = drops > 1e-15
     gross = (weight * np.where(falls, drops, 0.0)).sum(axis=1)
     net = np.maximum((weight * drops).sum(axis=1), 0.0)
     # Rises have no log: they have weight 0 in the regression, and `net` lowers its result instead.
@@ -256,7 +252,8 @@ def in_logs(view: NormalizedWindow, atoms: BasisCurves, otherwise: CurveForecast
     """Forecast log losses as a mixture of basis curves, `otherwise` where zero is no bound."""
     logs = view._replace(losses=view.logs, noise=view.log_noise)
     log_level, log_fall = recent(logs, atoms, atoms.coarse_fall)
-    above, log_level = -view.zero, np.minimum(log_level, MOST_LOG)
+    # Maximum log ratio of the level to the newest report.
+    above, log_level = -view.zero, np.minimum(log_level, 5.0)
     fall = (above * np.exp(log_level))[:, None] * -np.expm1(-log_fall)
     bounded = view.zero > -MOST
     return CurveForecast(

@@ -21,14 +21,6 @@ from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
 NEXT, NEAR, FAR = (int(i) for i in np.searchsorted(HORIZONS, (1, 10, 100)))
 #: Ages of the reports that are features.
 AGES: IntArray = np.array([1, 2, 3, 4, 5, 6, 8, 11, 15, 21, 30])
-#: Number of experts, from the last, whose level can differ from the newest report.
-PROJECTIONS = 5
-#: Number of newest changes that are features.
-CHANGES = 8
-#: Features are clipped at this many standard deviations.
-MOST_UNUSUAL = 4.0
-#: Maximum shift of the level, in standard deviations of the noise.
-MOST_SHIFT = 2.0
 #: Maximum log factor on a forecast, in standard deviations of the log of the loss.
 MOST_SCALE = 1.5
 
@@ -55,7 +47,9 @@ def gate(
 ) -> Mixture:
     """Return how to combine the experts' forecasts, by a network with coefficients as `trained`."""
     x = (features(view, curves, log_weight) - by["mean"]) / by["deviation"]
-    np.clip(x, -MOST_UNUSUAL, MOST_UNUSUAL, out=x)
+    # Features are clipped at this many standard deviations.
+    most_unusual = 4.0
+    np.clip(x, -most_unusual, most_unusual, out=x)
     hidden = np.maximum(product(x, by["inner"]) + by["inner_bias"], 0.0)
     out = product(hidden, by["outer"]) + by["outer_bias"]
     return mixture(out, log_weight, view.noise, view.log_noise)
@@ -66,11 +60,12 @@ def mixture(
 ) -> Mixture:
     """Convert the raw outputs (n_jobs, 2 n_experts + 3) of the network, which are unbounded."""
     n = log_weight.shape[1]
+    # Maximum shift of the level, in standard deviations of the noise.
     return Mixture(
         softmax(log_weight + out[:, :n]),
         softmax(log_weight + out[:, n : 2 * n]),
         np.exp(np.tanh(out[:, 2 * n])),
-        MOST_SHIFT * np.tanh(out[:, 2 * n + 1]) * noise,
+        2.0 * np.tanh(out[:, 2 * n + 1]) * noise,
         np.exp(MOST_SCALE * np.tanh(out[:, 2 * n + 2]) * np.minimum(log_noise, 1.0)),
     )
 
@@ -96,9 +91,11 @@ def features(view: NormalizedWindow, curves: FloatArray, log_weight: FloatArray)
     """Return features (n_jobs, n_features) for `gate`; none depends on the unit of the losses."""
     fall = np.log(np.maximum(curves[:, :, [1 + NEXT, 1 + NEAR, 1 + FAR]], 0.0) + 1e-4).T
     near = fall[1]
-    level = curves[-PROJECTIONS:, :, 0].T / (view.noise[:, None] + 1e-3)
+    # Number of experts, from the last, whose level can differ from the newest report.
+    level = curves[-5:, :, 0].T / (view.noise[:, None] + 1e-3)
     oldest = view.losses.shape[1] - 1
-    change = np.diff(view.losses[:, np.minimum(np.arange(CHANGES + 1), oldest)], axis=1)
+    # Number of newest changes that are features.
+    change = np.diff(view.losses[:, np.minimum(np.arange(8 + 1), oldest)], axis=1)
     above_zero = np.clip(-view.zero, 0.0, 1e3)
     return np.column_stack(
         [
@@ -124,17 +121,12 @@ def features(view: NormalizedWindow, curves: FloatArray, log_weight: FloatArray)
 
 #: Number of horizons of a forecast that are stored for scoring, from the first.
 N_KEPT = 12
-#: A stored forecast is replaced after `CYCLE` reports. In a young job, whose experts learn most
-#: from each report, it is replaced sooner: after one report, plus one per `YOUTH` reports so far.
-CYCLE, YOUTH = 5, 4
+#: A stored forecast is replaced after so many reports.
+CYCLE = 5
 #: Reports needed before a forecast is stored; with fewer, all experts predict the same.
 FIRST = 2
 #: Weight of the previous score when one report is added.
 MEMORY = 0.7
-#: The weight of an expert is its score to the power of minus this.
-SHARPNESS = 5.0
-#: Bound on rescaled values: practically infinite, but 0 when multiplied by 0.
-BOUND = 1e290
 #: Longest lead that is scored, in iterations.
 FARTHEST = int(HORIZONS[N_KEPT - 1])
 #: (N_KEPT, FARTHEST): linear interpolation from the kept horizons to 1, 2, …, FARTHEST.
@@ -161,7 +153,8 @@ class Backtest(JobArrays):
 
     def log_weights(self, rows: IntArray) -> FloatArray:
         """Return the logs of the experts' weights, (n_rows, n_experts), up to a row constant."""
-        return -SHARPNESS * np.log(self.column["score"][rows].astype(np.float64))
+        # The weight of an expert is its score to the power of minus this.
+        return -5.0 * np.log(self.column["score"][rows].astype(np.float64))
 
     def score(self, rows: IntArray, view: NormalizedWindow) -> None:
         """Score stored forecasts, by their mean error up to a lead: noise averages out."""
@@ -173,9 +166,11 @@ class Backtest(JobArrays):
         usable = (forecast_at > 0) & (column["in_logs"][rows] == view.in_logs)
         held = (age >= 0) & (age < view.known[:, None]) & usable[:, None]
         came = np.take_along_axis(view.losses, np.where(held, age, 0), axis=1)
+        # Bound on rescaled values: practically infinite, but 0 when multiplied by 0.
+        bound = 1e290
         with np.errstate(over="ignore"):  # if the loss is far below its old range
-            scale = np.minimum(column["unit"][rows] / view.unit, BOUND)
-            shift = np.clip((column["newest"][rows] - view.newest) / view.unit, -BOUND, BOUND)
+            scale = np.minimum(column["unit"][rows] / view.unit, bound)
+            shift = np.clip((column["newest"][rows] - view.newest) / view.unit, -bound, bound)
         losses = column["losses"][rows] * scale[:, None, None] + shift[:, None, None]
         flat = np.clip(losses, -MOST, MOST).reshape(-1, N_KEPT)
         losses = product(flat, TO_EVERY_LEAD)[:, : len(lead)].reshape(*losses.shape[:2], -1)
@@ -197,7 +192,9 @@ class Backtest(JobArrays):
         """Store the experts' `curves`, as from `Ensemble.ask`, of jobs that are due for it."""
         column = self.column
         forecast_at = column["forecast_at"][rows]
-        served = view.total - forecast_at >= np.minimum(CYCLE, 1 + forecast_at // YOUTH)
+        # In a young job, whose experts learn most from each report, it is replaced sooner: after
+        # one report, plus one per four reports so far.
+        served = view.total - forecast_at >= np.minimum(CYCLE, 1 + forecast_at // 4)
         due = np.flatnonzero(served & (view.total >= FIRST))
         losses = np.moveaxis(curves[:, due, :1] - curves[:, due, 1 : 1 + N_KEPT], 0, 1)
         column["losses"][rows[due]] = np.clip(losses, -MOST, MOST)
