@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -234,3 +235,33 @@ def row_of(trial: Trial, sign: float = 1.0, *, curves: bool = False) -> dict[str
             for name, curve in trial.others.items()
         }
     return row
+
+
+def trial_of(row: Mapping[str, Any], name: str, sign: float = 1.0) -> Trial:
+    """Return a trial that has ended, from its row with curves."""
+    trial = Trial(row["key"], row["worker"], name, row["trial"], row["params"])
+    trial.reports = trial.step = row["iteration"]
+    curve = _curve_of(row["steps"], row["losses"], sign)
+    last = curve.steps[-1] if curve else 0
+    trial.losses = TrialLosses(
+        first=curve.losses[0] if curve else math.nan,
+        latest=sign * row["loss"],
+        lowest=sign * row["lowest"],
+        lowest_step=row["lowest_step"],
+        count=len(curve),
+        last_step=last,
+        missed=trial.step - last,
+        curve=curve,
+    )
+    trial.others = {name: _curve_of(*parts) for name, parts in row["others"].items()}
+    trial.times = Times(**{name: row[name] for name in _TIMES})
+    trial.state, trial.outcome, trial.error = TrialState.ENDED, row["state"], row["error"]
+    return trial
+
+
+def _curve_of(steps: bytes, losses: bytes, sign: float = 1.0) -> TrialCurve:
+    """Return a curve from its bytes, with losses times `sign`."""
+    curve = TrialCurve()
+    for step, loss in zip(array("q", steps), array("d", losses), strict=True):
+        curve.add(step, sign * loss)
+    return curve

@@ -22,6 +22,7 @@ from dask_slaq.core.trials.trial import (
     FinalLoss,
     Trial,
     row_of,
+    trial_of,
 )
 from dask_slaq.core.trials.trial_state import TrialState
 
@@ -379,6 +380,15 @@ class Trials:
             self._longest = max(self._longest, trial.step)
             if not trial.diverges:
                 self.peers[trial.group].end(trial.losses.latest)
+
+    def restore(self, row: Mapping[str, Any]) -> None:
+        """Add a trial that ended in another search, from its row with its curves."""
+        sign = -1.0 if self.settings.maximize else 1.0
+        self._count += 1
+        trial = trial_of(row, str(self._count), sign)
+        if trial.losses.count:
+            self._best = min(self._best, *trial.losses.curve.losses)
+        self._add_ended(trial)
 
     def drop(self, key: Hashable) -> None:
         """Forget the trials of a task, and what others are compared with because of them."""

@@ -131,6 +131,8 @@ class RunningSearch:
         self.lacks = ""  # name of a loss
         self.has: dict[str, None] = {}  # what reports have instead
         self.jobs: dict[str, Trial] = {}  # its models that are jobs, by name, while they run
+        self.before = ""  # last block of its name, and the rows of its models that have ended
+        self.rows_before: dict[Any, list[dict[str, Any]]] | None = None
 
     @property
     def goes_on(self) -> bool:

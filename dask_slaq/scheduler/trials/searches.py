@@ -104,20 +104,26 @@ class Searches:
     def submitted(self, client: str, keys: Collection[Any]) -> None:
         """Follow a graph of a client. What others have submitted before is left to them.
 
-        Nothing is computed while their futures are held, as when a cell of a notebook runs again.
+        A cell of a notebook that is run again submits the same tasks. While their futures are held
+        nothing is computed, but the last search of this name knows the models.
         """
         self.choices.ask()  # a model that others want is not given up
         if (search := self._block_of(client)) is None:
             return
         for key in keys:
             ts = self._scheduler.tasks[key]
+            is_over = ts.state in OUTCOMES
             known = key in search.trials.alive or key in search.trials.ended_of
             if ts.run_spec is None or ts.state == "released" or known:
                 continue
-            if ts.state not in OUTCOMES and self._pools.records.pool_of.get(key) is search.pool:
+            if not is_over and self._pools.records.pool_of.get(key) is search.pool:
                 continue
             if (ts.annotations or {}).get("slaq_search") not in search.runs:
-                search.unknown[key] = None
+                rows = self._rows_before(search).get(key, ()) if is_over else ()
+                for row in rows:
+                    search.trials.restore(row)
+                if not rows:
+                    search.unknown[key] = None
 
     def _block_of(self, client: str) -> RunningSearch | None:
         """Return the search of a client in whose block its last graph was submitted, if any was."""
@@ -126,6 +132,14 @@ class Searches:
         block = about.get("slaq_search"), about.get("slaq_job"), client  # a job in it has its own
         some = (search for search in self.running.values() if search.outcome is None)
         return next((s for s in some if (s.run, s.pool.name, s.pool.client) == block), None)
+
+    def _rows_before(self, search: RunningSearch) -> dict[Any, list[dict[str, Any]]]:
+        if search.rows_before is None:
+            search.rows_before = {}
+            for row in self.ended.get(search.before):
+                if row["state"] in ("done", "pruned", "stopped", "failed"):
+                    search.rows_before.setdefault(row["key"], []).append(row)
+        return search.rows_before
 
     def around(self, name: str | None, owner: str) -> RunningSearch | None:
         """Return the search of an `owner` in whose block, that of `name`, a job is opened."""

@@ -37,8 +37,9 @@ class Tables:
         self._named: OrderedDict[str, tuple[str, SearchSettings]] = OrderedDict()
 
     def begin(self, search: RunningSearch) -> None:
-        """Know a search that begins by its name."""
+        """Know a search that begins by its name, and by the last block of that."""
         name = search.pool.name
+        search.before, _ = self._named.get(name, ("", None))
         self._named[name] = search.run, search.trials.settings
         self._named.move_to_end(name)
         while len(self._named) > MOST_NAMED:
