@@ -191,7 +191,7 @@ class PluginSettings:
     floor: float = _setting(_number(0, 1), "a fraction in [0, 1]", float)
     other_weight: float = _setting(_number(1e-6, 1e6), "a number from 1e-6 to 1e6", float)
     reserve: float = _setting(_number(0, math.nextafter(1, 0)), "a fraction in [0, 1)", float)
-    ahead: float = _setting(_time(0, _HOUR), "a time from 0 to 1 hour, such as 25ms", str)
+    prefetch: float = _setting(_time(0, _HOUR), "a time from 0 to 1 hour, such as 25ms", str)
     keep_workers: float = _setting(_time(0, _HOUR), "a time from 0 to 1 hour, such as 5m")
     scaling: ScalingTerms | None = _setting(
         _or_null(_scaling),

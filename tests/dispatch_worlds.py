@@ -284,7 +284,7 @@ def worlds(
     shared: bool = True,
     priorities: bool = False,
     lend: bool = True,
-    ahead: bool = True,
+    prefetch: bool = True,
 ) -> World:
     """Draw a world, with what is asked for."""
     n_jobs = draw(st.integers(1, jobs))
@@ -294,7 +294,9 @@ def worlds(
     some_owner = st.none() if not owners else st.integers(0, 1)
     limits = st.tuples(st.sampled_from([1.0, 2.0, 4.0, math.inf]), st.sampled_from([0.0, 2.0]))
     left = (
-        st.just(math.inf) if not ahead else st.one_of(seconds(), st.just(math.inf), st.just(1 / 64))
+        st.just(math.inf)
+        if not prefetch
+        else st.one_of(seconds(), st.just(math.inf), st.just(1 / 64))
     )
     drawn_workers = []
     for _ in range(n_workers):
@@ -320,7 +322,7 @@ def worlds(
     drawn_tasks = [
         Task(
             job=draw(job_numbers),
-            seconds=draw(st.one_of(seconds(1 if ahead else 8), st.just(math.inf))),
+            seconds=draw(st.one_of(seconds(1 if prefetch else 8), st.just(math.inf))),
             root=draw(st.booleans()) if roots else False,
             priority=draw(st.sampled_from([0, -5, 5])) if priorities else 0,
             preferred=tuple(draw(st.sets(worker_numbers, max_size=2))) if preferred else (),

@@ -205,7 +205,7 @@ def with_plugin(
     nthreads : list
         See `gen_cluster`.
     **settings
-        See `start_plugin`, where ``ahead=0`` sends a task only when a thread is free for it; or of
+        See `start_plugin`, where ``prefetch=0`` sends a task only when a thread is free; or of
         the cluster, those in `OF_CLUSTER`.
     """
     of_cluster = {name: settings.pop(name) for name in OF_CLUSTER if name in settings}

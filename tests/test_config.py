@@ -14,7 +14,7 @@ def test_defaults_are_those_of_the_file():
     assert chosen.policy == DEFAULTS["slaq"]["policy"]
     assert chosen.epoch == 1.0
     assert chosen.lend is True
-    assert chosen.ahead == pytest.approx(0.025)
+    assert chosen.prefetch == pytest.approx(0.025)
 
 
 def test_arguments_go_before_the_configuration_and_it_before_the_defaults():
@@ -64,7 +64,7 @@ WRONG = {
     "half_life": ["1s", True, "soon", NAN, INF, []],
     "other_weight": [0, INF],
     "reserve": [1],
-    "ahead": [-1],
+    "prefetch": [-1],
     "history": [0, 1.5, 10**7, INF],
     "bindings": [-1],
     "repairs": ["pca", ["pca"]],

@@ -168,7 +168,7 @@ class SlaqPlugin(DaskHooks):
         self.pools = Pools(
             scheduler,
             lend=chosen.lend,
-            ahead=chosen.ahead,
+            prefetch=chosen.prefetch,
             epoch=chosen.epoch,
             observe=self.engine.observe_task,
             fail=self.fall_back,

@@ -125,7 +125,7 @@ async def test_a_task_that_gave_up_its_thread_counts_until_it_ends(c, s, plugin,
     assert compute_seconds(s) >= 0.3
 
 
-@with_plugin([1], ahead=0)
+@with_plugin([1], prefetch=0)
 async def test_waits_and_ends_of_jobs_count(c, s, plugin, a):
     async with jobs(c, "a", "b", owner="ann") as (one, _):
         one.report(1.0)

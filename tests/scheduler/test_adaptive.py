@@ -16,7 +16,7 @@ from driving import (
 )
 
 
-@with_plugin([1], ahead=0)
+@with_plugin([1], prefetch=0)
 async def test_a_paused_job_asks_for_no_workers(c, s, plugin, a):
     async with jobs(c, "a"):
         inside(plugin).pause("a", True)
@@ -38,7 +38,7 @@ TWO_GPUS = {"ann": {"max-resources": {"GPU": 2}}}
         ({"owner": "ann"}, {"resources": {"GPU": 1}}, {0, 1, 2}),
     ],
 )
-@with_plugin([1], ahead=0, lend=False, owners=TWO_GPUS, worker_kwargs={"resources": {"GPU": 4}})
+@with_plugin([1], prefetch=0, lend=False, owners=TWO_GPUS, worker_kwargs={"resources": {"GPU": 4}})
 async def test_tasks_that_no_more_workers_may_run_ask_for_none(
     c, s, plugin, a, of_job, needs, asked
 ):

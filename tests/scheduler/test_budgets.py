@@ -86,7 +86,7 @@ async def test_above_a_budget_an_owner_runs_on_what_nobody_else_wants(client, cl
     assert got["all"][0] < 0.05 * got["all"][1]  # what was begun, and tails
 
 
-@with_plugin([1, 1], owners={"ann": budget(0.2, "wait")}, ahead=0)
+@with_plugin([1, 1], owners={"ann": budget(0.2, "wait")}, prefetch=0)
 async def test_new_jobs_wait_above_a_budget_until_it_is_raised(c, s, plugin, a, b):
     alerts = await alerts_of(c, s)
     async with slaq.job("first", owner="ann@desk", client=c):
@@ -203,7 +203,7 @@ async def test_no_task_runs_before_usage_is_read(c, s, a, b, over, tmp_path, mon
             assert inside(plugin).queued == {"hers"} and ready(plugin, "hers") == 1
 
 
-@with_plugin([1, 1], owners={"ann": budget(0.2, "wait"), "default": {}}, ahead=0)
+@with_plugin([1, 1], owners={"ann": budget(0.2, "wait"), "default": {}}, prefetch=0)
 async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
     """By other machines, clients, names of jobs, jobs within those of others, and no job at all."""
     async with Client(s.address, asynchronous=True) as second:
@@ -232,7 +232,7 @@ async def test_two_owners_do_not_get_around_a_budget(c, s, plugin, a, b):
                 assert inside(plugin).queued == {f"kind-{n}-of"}
 
 
-@with_plugin([1, 1], owners={"ann": budget(0.1)}, ahead=0)
+@with_plugin([1, 1], owners={"ann": budget(0.1)}, prefetch=0)
 async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, plugin, a, b):
     spend(plugin, "ann", 9.0)
     async with jobs(c, "of ann", owner="ann"), jobs(c, "of bob", owner="bob"):
@@ -242,7 +242,7 @@ async def test_short_jobs_above_a_budget_do_not_come_first_as_newcomers(c, s, pl
         assert keys == sorted(keys)
 
 
-@with_plugin([1, 1], owners={"ann": budget(0.1, "wait")}, ahead=0)
+@with_plugin([1, 1], owners={"ann": budget(0.1, "wait")}, prefetch=0)
 async def test_a_mistake_of_the_accounts_costs_one_line_and_nobody_waits_for_a_budget(
     c, s, plugin, a, b
 ):

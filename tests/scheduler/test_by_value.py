@@ -57,7 +57,7 @@ async def test_without_workers_any_work_asks_for_one(c, s, plugin):
         await until(lambda: not s.tasks)
 
 
-@with_plugin([1], scaling=TERMS, ahead=0)
+@with_plugin([1], scaling=TERMS, prefetch=0)
 async def test_long_work_asks_for_workers_as_many_as_it_can_use(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         futures = await submitted(c, plugin, "a", 5)
@@ -85,7 +85,7 @@ async def test_long_work_asks_for_workers_as_many_as_it_can_use(c, s, plugin, a)
 WORTHS = {"lab": {"value-per-hour": 500}, "lab/bob": {"value-per-hour": 2}}
 
 
-@with_plugin([1], scaling={**TERMS, "price": 1.0}, ahead=0, owners=WORTHS)
+@with_plugin([1], scaling={**TERMS, "price": 1.0}, prefetch=0, owners=WORTHS)
 async def test_the_value_of_time_is_that_of_the_job_or_its_owner_or_team(c, s, plugin, a):
     async def worths():
         found = {}
@@ -119,7 +119,7 @@ async def test_the_value_of_time_is_that_of_the_job_or_its_owner_or_team(c, s, p
         assert inside(plugin).value_of("grid") == 9
 
 
-@with_plugin([1, 1], scaling=TERMS, ahead=0)
+@with_plugin([1, 1], scaling=TERMS, prefetch=0)
 async def test_a_worker_drains_before_it_is_given_back(c, s, plugin, a, b, monkeypatch):
     async with jobs(c, "a"):
         first = in_job(c, "a").map(wait_for, ["go"] * 2, pure=False)
@@ -177,7 +177,7 @@ def test_workers_of_a_batch_job_are_given_back_together(number):
     on_virtual_clock(give_a_pair_back, [], **number)
 
 
-@with_plugin([1, 1, 1, 1], scaling={**TERMS, "maximum": 3}, ahead=0)
+@with_plugin([1, 1, 1, 1], scaling={**TERMS, "maximum": 3}, prefetch=0)
 async def test_a_slow_worker_is_given_back_first(c, s, plugin, *workers):
     slow = workers[2].address
     async with jobs(c, "a"):
@@ -196,7 +196,7 @@ async def test_a_slow_worker_is_given_back_first(c, s, plugin, *workers):
         del data
 
 
-@with_plugin([1, 1], scaling=TERMS, ahead=0)
+@with_plugin([1, 1], scaling=TERMS, prefetch=0)
 async def test_a_worker_is_kept_that_a_task_needs(c, s, plugin, a, b):
     async with jobs(c, "a"):
         with tasks_of("a"):

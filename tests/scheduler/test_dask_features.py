@@ -49,7 +49,7 @@ class Counter:
         return self.n
 
 
-@with_plugin([1, 1], ahead=0, owners={"ann": {"max-threads": 1}})
+@with_plugin([1, 1], prefetch=0, owners={"ann": {"max-threads": 1}})
 async def test_actors_are_not_held_by_other_jobs_or_a_limit(c, s, plugin, a, b):
     async with jobs(c, "a", owner="ann"), jobs(c, "b", owner="bob"):
         busy = await held_tasks(c, plugin, "b", 4, run=2)
@@ -73,7 +73,7 @@ async def test_a_gang_of_pinned_tasks_is_not_broken_up(c, s, a, b, lend):
         return where()
 
     policy = Fixed(a=(1.0, 1.0), b=(1.0, 1.0))  # the gang needs one worker more than its set has
-    plugin = await start_plugin(c, s, policy=policy, ahead=0, lend=lend)
+    plugin = await start_plugin(c, s, policy=policy, prefetch=0, lend=lend)
     async with jobs(c, "a", "b"):
         plugin.run_once()
         busy = in_job(c, "b").map(wait_for, ["go"] * 6, pure=False)
@@ -101,7 +101,7 @@ def unwrapped(made: list[Unmovable]) -> str:
 
 
 # Dask's stealing would move the task to the idle worker, with the plugin and without.
-@with_plugin([1, 1], ahead=0, config={"distributed.scheduler.work-stealing": False})
+@with_plugin([1, 1], prefetch=0, config={"distributed.scheduler.work-stealing": False})
 async def test_what_a_pinned_task_made_is_used_where_it_is(c, s, plugin, a, b):
     """As LightGBM's sockets are: without a pickle, and used by tasks without restriction."""
     async with jobs(c, "a", "b"):
@@ -212,7 +212,7 @@ async def test_an_annotation_that_is_no_name_is_of_no_job(c, s, plugin, a, job):
         assert inside(plugin).bindings[-1].job == f"other:{c.id}"
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s, plugin, a, b):
     recorder = Recorder(s, plugin)
     async with jobs(c, "b"):
@@ -228,7 +228,7 @@ async def test_the_same_new_key_of_two_jobs_is_run_once_and_blocks_neither(c, s,
     assert [run.key for run in recorder.ended].count("same") <= 1
 
 
-@with_plugin([1], ahead=0)
+@with_plugin([1], prefetch=0)
 async def test_no_workers_timeout_does_not_err_tasks_in_a_pool(c, s, plugin, a):
     s.no_workers_timeout = 0.4
     async with jobs(c, "a", "b"):
@@ -254,7 +254,7 @@ async def test_fire_and_forget_tasks_run(c, s, plugin, a, b):
 @gen_cluster(client=True, nthreads=[2, 2])
 async def test_tasks_of_no_job_get_a_share_while_jobs_run(c, s, a, b, reserve):
     """A fair one, or as many of the threads as are reserved for them."""
-    plugin = await start_plugin(c, s, reserve=reserve, ahead=0)
+    plugin = await start_plugin(c, s, reserve=reserve, prefetch=0)
     other = f"other:{c.id}"
     async with jobs(c, "a"):
         busy = in_job(c, "a").map(wait_for, ["go"] * 8, pure=False)
@@ -272,7 +272,7 @@ async def test_tasks_of_no_job_get_a_share_while_jobs_run(c, s, a, b, reserve):
 
 
 @pytest.mark.parametrize(("other", "order"), [("ann", "abbaa"), ("bob", "aaabb")])
-@with_plugin([1], policy=Fixed(a=(0.5, 2.0), b=(0.5, 1.0)), ahead=0)
+@with_plugin([1], policy=Fixed(a=(0.5, 2.0), b=(0.5, 1.0)), prefetch=0)
 async def test_priorities_of_dask_count_among_the_work_of_one_owner(c, s, plugin, a, other, order):
     async with slaq.job("a", client=c, owner="ann"), slaq.job("b", client=c, owner=other):
         plugin.run_once()

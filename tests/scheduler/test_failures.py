@@ -29,7 +29,7 @@ import dask_slaq as slaq
 from dask_slaq.core.errors import SlaqError
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         await (x := in_job(c, "a").submit(inc, 1, key="x", workers=[a.address, b.address]))
@@ -43,7 +43,7 @@ async def test_inputs_lost_while_a_task_waits_in_its_pool_are_computed_again(c, 
         await c.gather(busy)
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_a_paused_worker_gets_nothing_until_it_resumes(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         s.handle_worker_status_change("paused", a.address, "test")
@@ -100,7 +100,7 @@ async def test_a_task_that_is_retried_goes_through_the_pool_again(c, s, plugin, 
     assert "passed" not in {b.reason for b in inside(plugin).bindings}
 
 
-@with_plugin([1], ahead=0)
+@with_plugin([1], prefetch=0)
 async def test_a_task_released_and_submitted_again_at_once_runs(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
@@ -172,7 +172,7 @@ async def test_a_client_that_connects_again_says_again_whose_its_tasks_are(c, s,
         await until(lambda: inside(plugin).clients.of(other.id) == "ann")
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_the_jobs_of_a_closed_client_end_and_its_tasks_go(c, s, plugin, a, b):
     other = await another_client(s)
     async with slaq.job("mine", client=c):
@@ -219,7 +219,7 @@ async def test_a_secession_that_is_told_twice_counts_once(c, s, plugin, a, faile
     plugin.failed = None
 
 
-@with_plugin([1], config={"distributed.scheduler.validate": False}, ahead=0)
+@with_plugin([1], config={"distributed.scheduler.validate": False}, prefetch=0)
 async def test_a_task_that_dask_failed_to_send_is_sent_again(c, s, plugin, a, monkeypatch):
     async with slaq.job("a", client=c), slaq.job("b", client=c):
         await slaq.pause("a", client=c)

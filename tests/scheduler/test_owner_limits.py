@@ -78,7 +78,7 @@ async def elsewhere(client, name, make=slaq.job, nested=False, **settings):
 def test_a_limit_holds_for_pinned_tasks(how, limit):
     owners, settings = (ONE_THREAD, {}) if limit == "owner" else (None, {"max_share": 1})
 
-    @with_plugin([2, 2], owners=owners, lend=limit == "owner", ahead=0)
+    @with_plugin([2, 2], owners=owners, lend=limit == "owner", prefetch=0)
     async def test(c, s, plugin, a, b):
         async with slaq.job("a", owner="ann", client=c, **settings):
             at = {"workers": ["127.0.0.1"] if how == "host" else [a.address]}

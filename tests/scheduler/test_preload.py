@@ -28,7 +28,7 @@ a_scheduler = functools.partial(Scheduler, dashboard_address=":0", port=0)
 
 def test_options_are_the_settings_and_told_in_help() -> None:
     told = CliRunner().invoke(slaq.dask_setup, ["--help"]).output
-    options = "policy epoch normalizer floor other-weight reserve ahead history bindings log"
+    options = "policy epoch normalizer floor other-weight reserve prefetch history bindings log"
     for option in (*options.split(), "lend / --no-lend", "log-size", "log-files"):
         assert f"--{option}" in told
 

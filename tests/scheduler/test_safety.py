@@ -35,7 +35,7 @@ async def test_without_jobs_there_is_no_effect(c, s, plugin, a, b):
     assert not inside(plugin).bindings and not inside(plugin).epochs
 
 
-@with_plugin([1, 1], ahead=0, may_fail=True)
+@with_plugin([1, 1], prefetch=0, may_fail=True)
 async def test_any_error_gives_everything_back_and_is_logged_once(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b"):
@@ -94,7 +94,7 @@ async def test_after_a_failure_the_jobs_of_a_closed_client_still_end(c, s, plugi
             pass
 
 
-@with_plugin([1, 1], ahead=0, may_fail=True)
+@with_plugin([1, 1], prefetch=0, may_fail=True)
 async def test_after_a_failure_a_job_whose_tasks_have_ended_ends_before_another(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False):
         async with jobs(c, "b", "a"):  # "a" ends first
@@ -103,7 +103,7 @@ async def test_after_a_failure_a_job_whose_tasks_have_ended_ends_before_another(
             assert await let_end(c, futures) == [*range(8)]
 
 
-@with_plugin([1, 1], ahead=0, may_fail=True)
+@with_plugin([1, 1], prefetch=0, may_fail=True)
 async def test_a_job_that_ends_right_after_a_failure_leaves_nothing(c, s, plugin, a, b):
     """What was told of in the same turn of the event loop, before all tasks are given back."""
     with captured_logger("dask_slaq", propagate=False) as log:
@@ -119,7 +119,7 @@ async def test_a_job_that_ends_right_after_a_failure_leaves_nothing(c, s, plugin
     assert log.getvalue().count("dask_slaq failed") == 1
 
 
-@with_plugin([1, 1], ahead=0, epoch="20ms")
+@with_plugin([1, 1], prefetch=0, epoch="20ms")
 async def test_unregistering_mid_run_gives_everything_back(c, s, plugin, a, b):
     with captured_logger("dask_slaq", propagate=False) as log:
         async with jobs(c, "a", "b") as (job, _):
@@ -134,7 +134,7 @@ async def test_unregistering_mid_run_gives_everything_back(c, s, plugin, a, b):
     assert log.getvalue().count("was unregistered") == 1
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_registering_again_while_jobs_run_is_refused(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         futures = await held_tasks(c, plugin, "a", 8, run=2)

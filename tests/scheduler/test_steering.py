@@ -184,7 +184,7 @@ async def test_only_owners_and_operators_steer(c, s, plugin, a, b):
         assert (await slaq.status(c))["policy"] == "fair"
 
 
-@with_plugin([1], ahead=0)
+@with_plugin([1], prefetch=0)
 async def test_the_reason_says_what_a_job_waits_for(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         first = await begun(s, in_job(c, "a").submit(wait_for, "go", key="first"))
@@ -264,7 +264,7 @@ async def test_tasks_are_counted_whether_they_are_held_or_not(c, s, plugin, a):
         await let_end(c, futures)
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_a_job_at_its_cap_is_told_of_others_only_if_these_wait(c, s, plugin, a, b):
     async with slaq.job("alone", client=c, max_share=1), slaq.job("idle", client=c):
         with tasks_of("alone"):

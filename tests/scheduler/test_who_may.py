@@ -417,7 +417,7 @@ async def test_what_a_client_publishes_is_no_loss_and_no_alert(c, s, plugin, a):
     assert alerts[0]["message"] != "a lie"
 
 
-@with_plugin([1, 1], ahead="1h")
+@with_plugin([1, 1], prefetch="1h")
 async def test_what_a_client_publishes_as_dask_does_moves_no_task(c, s, plugin, a, b):
     """Dask tells by events of work stealing and of workers that pause: they say where to look."""
     async with another_client(s) as eve, slaq.job("a", client=c), slaq.job("b", client=c):

@@ -32,16 +32,16 @@ TURNS = (
 
 
 class Dispatcher:
-    """Chooser of tasks for workers with slots, which are sent another one `ahead` of an end."""
+    """Chooser of tasks for workers with slots, or with one in less than `prefetch` seconds."""
 
-    def __init__(self, order: Order, cluster: Cluster, ahead: float) -> None:
-        self.order, self.cluster, self.ahead = order, cluster, ahead
+    def __init__(self, order: Order, cluster: Cluster, prefetch: float) -> None:
+        self.order, self.cluster, self.prefetch = order, cluster, prefetch
         self.free: dict[str, Slots] = {}  # workers with a free thread
         self.soon: dict[str, Slots] = {}  # workers where a task would start soon
         self.has_kept_slots = False  # whether slots were kept for a job that is about to come back
         self.opens_in: dict[Slots, float] = {}  # seconds, of workers that were closed, if known
         self._now, self._in_sets = 0.0, False
-        self._rules = SlotRules(order, cluster, ahead)
+        self._rules = SlotRules(order, cluster, prefetch)
         self._may = self._rules.may
 
     # Workers
@@ -54,7 +54,7 @@ class Dispatcher:
             self.soon.pop(address, None)
             return
         self.free.pop(address, None)
-        seconds = slots.opens_in(now, self.ahead)
+        seconds = slots.opens_in(now, self.prefetch)
         if not seconds:
             self.soon[address] = slots
             return

@@ -75,7 +75,7 @@ class Handover:
     soonest: float = math.inf  # compute time after which it may plausibly have ended
     needs: tuple[tuple[str, float], ...] = ()  # resources
     threads: float = 1.0
-    ahead: float = 0.0  # core-seconds charged to its job so far
+    prepaid: float = 0.0  # core-seconds charged to its job so far
     start: float | None = None  # estimated, monotonic seconds; None while it waits on the worker
     lends: bool = False  # whether it waits for tasks that it has submitted
     moved: str = ""  # worker of which its job was granted a thread for it, outside the planned set
@@ -324,9 +324,9 @@ class JobQueue:
             account.is_limit, account.rate = True, terms.rate
             return
         # What was charged in advance is not yet part of what the job is known to have used.
-        ahead = sum(sent.ahead for sent in self.running.values()) if self.running else 0.0
+        prepaid = sum(sent.prepaid for sent in self.running.values()) if self.running else 0.0
         account.accrued_at, account.is_limit = now, False
-        account.balance = terms.tokens * guaranteed - ahead
+        account.balance = terms.tokens * guaranteed - prepaid
         account.rate = terms.rate * guaranteed
 
     def touch(self) -> None:

@@ -161,8 +161,8 @@ class Order:
             self.remove(task)
         pool.enter(task, worker, moves=not self.lend)
         if task.expected < math.inf:
-            task.ahead = task.expected * task.threads
-            pool.charge(task.ahead, task)
+            task.prepaid = task.expected * task.threads
+            pool.charge(task.prepaid, task)
         if not task.preferred:
             pool.made_at[worker] = pool.made_at.get(worker, 0.0) + 1
 

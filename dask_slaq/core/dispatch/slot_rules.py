@@ -18,10 +18,10 @@ from dask_slaq.core.dispatch.slots import Slots
 
 
 class SlotRules:
-    """Rules by which tasks may take slots. Workers are sent another task `ahead` of an end."""
+    """Rules by which tasks may take slots, `prefetch` seconds before they are free."""
 
-    def __init__(self, order: Order, cluster: Cluster, ahead: float) -> None:
-        self._order, self._cluster, self._ahead = order, cluster, ahead
+    def __init__(self, order: Order, cluster: Cluster, prefetch: float) -> None:
+        self._order, self._cluster, self._prefetch = order, cluster, prefetch
         self.in_sets = False  # whether jobs take the threads of their worker sets only
         self._now = 0.0
         self._at_limit: set[Group] = set()  # that have tasks, and are owed threads
@@ -59,7 +59,7 @@ class SlotRules:
         if constraints is ANY or constraints.suits(slots):
             return True
         # One task may wait on the worker until the resource is free, which hides a round trip.
-        soon = slots.resource_free_in(self._now) < self._ahead
+        soon = slots.resource_free_in(self._now) < self._prefetch
         return soon and not slots.blocked and constraints.allows(slots)
 
     def may_together(self, pool: JobQueue, tasks: Collection[Handover], threads: float) -> bool:

@@ -113,8 +113,8 @@ class Slots:
         using = (each for each in self.tasks.values() if each.needs and each.start is not None)
         return min((each.seconds_left(now) for each in using), default=math.inf)
 
-    def opens_in(self, now: float, ahead: float) -> float:
-        """Return the seconds until it may be sent a task: one that starts within `ahead`.
+    def opens_in(self, now: float, prefetch: float) -> float:
+        """Return the seconds until it may be sent a task: one that starts within `prefetch`.
 
         One task per thread waits there, or short ones until they take `ROUND_TRIP` in total, those
         below `BRIEF` until they take `BUSY_TRIP`, at most eight: else a thread would idle until the
@@ -135,8 +135,8 @@ class Slots:
             else:  # expected ever later: only its end tells more
                 late = min(late, elapsed - task.expected - 2 * BETWEEN_MESSAGES)
         trip = BUSY_TRIP if longest < BRIEF else ROUND_TRIP
-        least = max(min(ahead, trip), BETWEEN_MESSAGES)
+        least = max(min(prefetch, trip), BETWEEN_MESSAGES)
         if self.ours >= threads and max(seconds, self.ours * least / 8) >= least * threads:
             return math.inf  # no thread idles until the worker reports the next end
-        wait = seconds / threads - ahead
+        wait = seconds / threads - prefetch
         return 0.0 if late + wait <= 0 else max(end + wait, 0.0)

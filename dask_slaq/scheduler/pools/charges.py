@@ -78,7 +78,7 @@ class Charges:
         pool.ended, pool.used = pool.ended + (computed is not None), pool.used + seconds
         rest = seconds
         if sent is not None and sent.expected == math.inf:
-            rest -= sent.ahead  # a member of a gang was charged while it ran
+            rest -= sent.prepaid  # a member of a gang was charged while it ran
         self._charge(pool, rest)
         return seconds - charged
 
@@ -112,8 +112,8 @@ class Charges:
             if sent is None or sent.expected < math.inf:
                 continue  # it was let go, and is charged when it ends
             if pool is not None and sent.start is not None:
-                seconds = (now - sent.start) * sent.threads - sent.ahead
-                sent.ahead += seconds
+                seconds = (now - sent.start) * sent.threads - sent.prepaid
+                sent.prepaid += seconds
                 pool.charge(seconds, sent)
                 self._charge(pool, seconds)
 
@@ -127,9 +127,9 @@ class Charges:
         self.waited[ts.key] = self.waited.get(ts.key, 0.0) + waited
         self.charged_until[ts.key] = until
         sent = pool.running.get(ts)
-        pool.charge(seconds - (sent.ahead if sent is not None else 0.0), sent)
+        pool.charge(seconds - (sent.prepaid if sent is not None else 0.0), sent)
         if sent is not None:
-            sent.ahead = 0.0  # from now on its reports are charged
+            sent.prepaid = 0.0  # from now on its reports are charged
         self._charge(pool, seconds)
 
     def uncharged(self, ts: TaskState, seconds: float) -> float:

@@ -29,7 +29,7 @@ class DispatchRounds:
 
     def __init__(self, cluster: ClusterState, wakes: Wakes, enter: Callable[..., Any]) -> None:
         self.cluster, self.wakes, self.order = cluster, wakes, cluster.order
-        self.dispatcher = Dispatcher(cluster.order, cluster, cluster.sent.ahead)
+        self.dispatcher = Dispatcher(cluster.order, cluster, cluster.sent.prefetch)
         self._timers = Timers(partial(enter, self._rang))
 
     def look_in(self, worker: str, seconds: float) -> None:

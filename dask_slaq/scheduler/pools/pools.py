@@ -62,7 +62,7 @@ class Pools:
         scheduler: Scheduler,
         *,
         lend: bool,  # whether a job may use slots outside its worker set
-        ahead: float,  # seconds before the end of a task at which another one is sent
+        prefetch: float,  # seconds before the end of a task at which another one is sent
         epoch: float,  # seconds for which an unused guarantee accrues at most
         observe: Callable[[str, float, int], None],  # see `Charges`
         fail: Callable[[BaseException], None],
@@ -79,7 +79,7 @@ class Pools:
         self.waiting: Waiting[JobQueue] = Waiting()
         self.wakes = wakes = Wakes(self.waiting, self._round, enter)
         self.control = control = TaskControl(scheduler)
-        self.sent = sent = SentTasks(ahead)
+        self.sent = sent = SentTasks(prefetch)
         gangs = PinnedGangs()
         self.records = records = TaskRecords(scheduler, sent, gangs, wakes, lend)
         self.order = order = Order(
@@ -323,7 +323,7 @@ class Pools:
         for name, pool in self.pools.items() if self.groups else ():
             pool.group = group = self.groups[owner_of[name]]
             group.add(pool)
-            group.tokens -= sum(sent.ahead for sent in pool.running.values())
+            group.tokens -= sum(sent.prepaid for sent in pool.running.values())
         self.wakes.soon()
 
     def _log_preference(self, pool: JobQueue) -> None:

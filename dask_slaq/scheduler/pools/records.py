@@ -132,8 +132,8 @@ class TaskRecords:
             task.pool = pool
             pool.push(task)
         if sent is not None:
-            before.charge(-sent.ahead, sent)
-            pool.charge(sent.ahead, sent)
+            before.charge(-sent.prepaid, sent)
+            pool.charge(sent.prepaid, sent)
             self.enter(pool, ts, sent)
 
     def part(self, ts: TaskState, pool: Pool) -> None:

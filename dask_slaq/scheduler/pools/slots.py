@@ -38,10 +38,10 @@ def has_thread(ws: WorkerState) -> bool:
 
 
 class SentTasks:
-    """Tasks of jobs on all workers. A worker is sent another one `ahead` seconds before an end."""
+    """Tasks of jobs on all workers, each of which is sent one `prefetch` seconds before an end."""
 
-    def __init__(self, ahead: float) -> None:
-        self.ahead = ahead
+    def __init__(self, prefetch: float) -> None:
+        self.prefetch = prefetch
         self.by_worker: dict[str, Slots] = {}
         # Threads on each worker that tasks there will take by themselves, by search; 0 where that
         # is when the next one is free.

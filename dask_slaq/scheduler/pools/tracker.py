@@ -314,7 +314,7 @@ class TaskTracker(ReadyTasks):
         if sent is not None:
             self.records.leave(sent)
             self.served = max(self.served, sent.tag)
-        pool.charge(seconds - (sent.ahead if sent is not None else 0.0), sent)
+        pool.charge(seconds - (sent.prepaid if sent is not None else 0.0), sent)
         pool.gaps.computed += seconds
         if not (pool.running or pool.ready):
             pool.gaps.left_at, pool.gaps.lacked = monotonic(), self.served - pool.service
@@ -328,7 +328,7 @@ class TaskTracker(ReadyTasks):
             slots = self.sent.by_worker.get(worker)
             starts = slots.thread_freed(monotonic()) if slots is not None and slots.queue else None
             if starts is not None:
-                self._charge_ahead(starts)
+                self._charge_in_advance(starts)
             if starts is None or not self.records.holding:
                 wakes.look_at.add(worker)
             elif not self.rounds.opens(worker):
@@ -337,11 +337,11 @@ class TaskTracker(ReadyTasks):
             wakes.soon()
 
     @staticmethod
-    def _charge_ahead(sent: Handover) -> None:
+    def _charge_in_advance(sent: Handover) -> None:
         """Charge a task in advance, if its compute time is known."""
-        if sent.expected < math.inf and not sent.ahead:
-            sent.ahead = sent.expected * sent.threads
-            sent.pool.charge(sent.ahead, sent)
+        if sent.expected < math.inf and not sent.prepaid:
+            sent.prepaid = sent.expected * sent.threads
+            sent.pool.charge(sent.prepaid, sent)
 
     def look(self, workers: Collection[str]) -> None:
         """Look at workers where a task may be sent that could not be before."""

@@ -17,7 +17,7 @@ from dask_slaq.core.dispatch.slot_rules import SlotRules
 anything = worlds(priorities=True)
 #: Tasks that any worker may run, and threads that are free now or never.
 simple = worlds(
-    preferred=False, roots=False, scarce=False, owners=True, ahead=False, workers=3, jobs=5
+    preferred=False, roots=False, scarce=False, owners=True, prefetch=False, workers=3, jobs=5
 )
 
 
@@ -149,7 +149,7 @@ def test_no_free_thread_stays_beside_a_ready_task_that_may_take_it(world):
                         assert not may(built, pool, entry, place), (pool.name, entry, place)
 
 
-@given(worlds(scarce=False, roots=False, ahead=False, shared=False))
+@given(worlds(scarce=False, roots=False, prefetch=False, shared=False))
 def test_a_grant_moves_only_where_nobody_can_use_a_thread_by_his_set_and_share(world):
     built = build(replace(world, lend=False))
     chosen = []
@@ -262,7 +262,9 @@ def test_keys_that_are_kept_are_those_found_anew(world):
     built.order.check(built.pools, NOW)
 
 
-@given(worlds(preferred=False, roots=False, scarce=False, owners=True, ahead=False, shared=False))
+@given(
+    worlds(preferred=False, roots=False, scarce=False, owners=True, prefetch=False, shared=False)
+)
 def test_priorities_count_among_the_work_of_one_owner_only(world):
     """Those of one owner change nothing of who of the others is served, and how often."""
     world = replace(world, jobs=tuple(replace(j, owner=k % 2) for k, j in enumerate(world.jobs)))
@@ -296,7 +298,9 @@ def test_a_task_is_moved_only_where_that_is_sooner_than_waiting_for_its_home(wor
             assert fetch < max(ends, next_end(built.places[task.preferred[0]])) + line * longest
 
 
-@given(worlds(roots=False, scarce=False, capped=False, ahead=False, shared=False, jobs=1, tasks=2))
+@given(
+    worlds(roots=False, scarce=False, capped=False, prefetch=False, shared=False, jobs=1, tasks=2)
+)
 def test_a_task_runs_at_home_while_a_thread_is_free_there(world):
     built = build(replace(world, lend=True))
     for task in built.fill():

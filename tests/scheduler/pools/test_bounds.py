@@ -14,7 +14,7 @@ from dask_slaq.scheduler.pools.slots import SentTasks
 
 
 @pytest.mark.slow
-@on_virtual([1] * 6, ahead="1s")
+@on_virtual([1] * 6, prefetch="1s")
 async def test_epochs_beside_long_tasks_leave_one_timer_per_worker(client, cluster, plugin):
     """Each epoch looks at all workers, and asks to look again when their tasks should end."""
     async with jobs(client, "a", "b"):

@@ -86,7 +86,7 @@ async def test_without_a_job_no_more_tasks_of_a_label_run_than_it_may(c, s, plug
 
 
 @pytest.mark.parametrize("names", ["a", "ab"])
-@with_plugin([2, 2], limits=LIMITS, ahead=0)
+@with_plugin([2, 2], limits=LIMITS, prefetch=0)
 async def test_jobs_and_other_tasks_share_the_limit(c, s, plugin, a, b, names):
     peak = Peak(s)
     async with jobs(c, *names):
@@ -233,7 +233,7 @@ async def test_a_limit_is_removed_and_one_that_is_not_there_is_an_error(c, s, pl
 
 
 @pytest.mark.parametrize("contended", [False, True])
-@with_plugin([2, 2], ahead=0)
+@with_plugin([2, 2], prefetch=0)
 async def test_limits_change_while_tasks_wait(c, s, plugin, a, b, contended):
     limits = inside(plugin).limits
     async with jobs(c, *("ab" if contended else "")):
@@ -255,7 +255,7 @@ async def test_limits_change_while_tasks_wait(c, s, plugin, a, b, contended):
             assert "is_rootish" not in vars(s)
 
 
-@with_plugin([4], limits={"database": 3}, ahead=0)
+@with_plugin([4], limits={"database": 3}, prefetch=0)
 async def test_tasks_that_start_together_wait_until_their_label_has_room_for_all(c, s, plugin, a):
     peak = Peak(s)
     async with slaq.job("a", client=c, gang=True), slaq.job("b", client=c):
@@ -329,7 +329,7 @@ async def test_a_label_passes_from_task_to_task_at_once(client, cluster, plugin)
     assert monotonic() - begin < 0.7
 
 
-@with_plugin([4], limits={"licence": 1}, ahead=0)
+@with_plugin([4], limits={"licence": 1}, prefetch=0)
 async def test_what_is_left_of_a_raised_limit_goes_to_jobs_at_once(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with labelled("licence"):

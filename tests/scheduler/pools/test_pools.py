@@ -89,7 +89,7 @@ async def test_who_is_left_alone_is_held_on(client, cluster, plugin, both, alone
     assert holding is held
 
 
-@with_plugin([1], ahead=0)
+@with_plugin([1], prefetch=0)
 async def test_tasks_of_a_job_run_in_dasks_order_of_priority(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         with tasks_of("a"):
@@ -105,7 +105,7 @@ async def test_tasks_of_a_job_run_in_dasks_order_of_priority(c, s, plugin, a):
 async def test_the_job_with_the_higher_index_is_served_first(c, s, a, higher):
     other = {"a": "b", "b": "a"}[higher]
     policy = Fixed(**{higher: (0.5, 2.0), other: (0.5, 1.0)})
-    plugin = await start_plugin(c, s, policy=policy, ahead=0)
+    plugin = await start_plugin(c, s, policy=policy, prefetch=0)
     async with jobs(c, "a", "b"):
         busy = await held_tasks(c, plugin, "a", 1, run=1)
         futures = map_in_each(c, "ab", where, range(3))
@@ -147,7 +147,7 @@ def test_a_job_keeps_its_floor_whatever_its_index(least):
     assert 0.8 <= on_virtual_clock(scenario, [1] * 4, policy=policy, floor=floor) <= 1.5
 
 
-@with_plugin([2], policy=Fixed(a=(0.5, 9.0), b=(0.5, 1.0)), ahead=0)
+@with_plugin([2], policy=Fixed(a=(0.5, 9.0), b=(0.5, 1.0)), prefetch=0)
 async def test_over_its_cap_a_job_is_served_last(c, s, plugin, a):
     async with slaq.job("a", client=c, max_share=1), slaq.job("b", client=c):
         with tasks_of("a"):
@@ -162,7 +162,7 @@ async def test_over_its_cap_a_job_is_served_last(c, s, plugin, a):
     assert served(plugin) == ["a", "a", "b", "b", "a"]
 
 
-@with_plugin([1], policy=Fixed(a=(1.0, 9.0), b=(0.0, 1.0)), ahead=0)
+@with_plugin([1], policy=Fixed(a=(1.0, 9.0), b=(0.0, 1.0)), prefetch=0)
 async def test_a_paused_job_sends_nothing_while_another_goes_on(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         await slaq.pause("a", client=c)
@@ -195,7 +195,7 @@ async def test_what_a_paused_job_released_is_computed_again_for_another(c, s, pl
 def test_no_more_root_tasks_are_sent_ahead_than_the_users_worker_saturation(saturation, most):
     config = {"distributed.scheduler.worker-saturation": saturation}
 
-    @with_plugin([2], config=config, ahead=60)
+    @with_plugin([2], config=config, prefetch=60)
     async def run(c, s, plugin, a):
         seen = []
         sent = s.workers[a.address].processing
@@ -209,7 +209,7 @@ def test_no_more_root_tasks_are_sent_ahead_than_the_users_worker_saturation(satu
     run()
 
 
-@with_plugin([1], ahead=0)
+@with_plugin([1], prefetch=0)
 async def test_a_worker_that_joins_gets_no_more_tasks_than_it_has_threads(c, s, plugin, a):
     async with jobs(c, "a", "b"):
         futures = await held_tasks(c, plugin, "a", 8, run=1)
@@ -220,7 +220,7 @@ async def test_a_worker_that_joins_gets_no_more_tasks_than_it_has_threads(c, s, 
             assert await let_end(c, futures) == list(range(8))
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_seceded_tasks_free_their_slot_and_may_outlive_their_job(c, s, plugin, a, b):
     def seceding(k):
         with contextlib.ExitStack() as stack:
@@ -249,7 +249,7 @@ async def test_a_task_is_charged_until_it_gives_up_its_slot(client, cluster, plu
     assert found == pytest.approx(0.5, abs=0.05)
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_restrictions_that_changed_hold_when_a_task_runs_again(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         never = in_job(c, "b").submit(inc, 0, workers=["tcp://127.0.0.1:1"])
@@ -271,7 +271,7 @@ async def test_annotations_of_the_user_stay(c, s, plugin, a, b):
         assert s.tasks["x"].annotations == {"mine": 1, "priority": 3, **ours}
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_jobs_are_ordered_anew_once_tasks_are_held_again(c, s, plugin, a, b):
     """Who comes back is owed nothing of what others have used meanwhile."""
     pools = plugin.pools
@@ -284,7 +284,7 @@ async def test_jobs_are_ordered_anew_once_tasks_are_held_again(c, s, plugin, a, 
         assert pools.order.key(pools.pools["a"], now).service == pools.pools["b"].service > 0
 
 
-@with_plugin([1, 1], config={"distributed.scheduler.validate": True}, ahead=0)
+@with_plugin([1, 1], config={"distributed.scheduler.validate": True}, prefetch=0)
 async def test_a_task_that_two_jobs_wait_for_is_sent_once(c, s, plugin, a, b):
     pools = plugin.pools
     async with jobs(c, "a", "b"):
@@ -323,7 +323,7 @@ async def test_tasks_that_dask_refuses_are_chosen_again(c, s, plugin, a, b):
     assert len(refused) == 3
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_nothing_is_sent_to_a_worker_that_stopped_in_the_same_turn(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         futures = await held_tasks(c, plugin, "a", 6, run=2)

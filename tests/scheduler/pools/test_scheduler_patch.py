@@ -46,7 +46,7 @@ def overrides(scheduler):
 
 
 @pytest.mark.parametrize("taken", [OVERRIDDEN, {"is_rootish"}])
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_overrides_that_are_taken_away_are_back_within_an_epoch(c, s, plugin, a, b, taken):
     async with jobs(c, "a", "b"):
         futures = await held_tasks(c, plugin, "a", 8, run=2)
@@ -59,7 +59,7 @@ async def test_overrides_that_are_taken_away_are_back_within_an_epoch(c, s, plug
         assert await c.gather(futures) == list(range(8))
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_the_queue_is_what_others_expect(c, s, plugin, a, b):
     saturation = s.WORKER_SATURATION
     async with jobs(c, "a", "b"):
@@ -82,7 +82,7 @@ async def test_the_queue_is_what_others_expect(c, s, plugin, a, b):
     s.WORKER_SATURATION = saturation
 
 
-@with_plugin([1, 1, ("", 1, {"resources": {"GPU": 1}})], ahead=0, config=NO_WORKERS)
+@with_plugin([1, 1, ("", 1, {"resources": {"GPU": 1}})], prefetch=0, config=NO_WORKERS)
 async def test_queued_tasks_whose_workers_leave_fail_as_under_dask(c, s, plugin, a, b, d):
     async with jobs(c, "a", "b"):
         busy = in_job(c, "b").map(wait_for, ["go"] * 3, workers=[d.address], pure=False)
@@ -95,7 +95,7 @@ async def test_queued_tasks_whose_workers_leave_fail_as_under_dask(c, s, plugin,
         await Event("go").set()
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, plugin, a, b):
     both = {a.address, b.address}
     async with jobs(c, "a", "b"):
@@ -115,7 +115,7 @@ async def test_a_held_task_has_the_restrictions_that_the_user_gave_it(c, s, plug
 
 
 @pytest.mark.parametrize("end", ["jobs end", "stop", "fall back", "hold no more"])
-@with_plugin([1, 1], ahead=0, may_fail=True)
+@with_plugin([1, 1], prefetch=0, may_fail=True)
 async def test_dask_decides_by_itself_once_nothing_is_to_be_held(c, s, plugin, a, b, end):
     with captured_logger("dask_slaq", propagate=False):
         async with jobs(c, "a", "b"):
@@ -151,7 +151,7 @@ class Other:
 
 
 @pytest.mark.parametrize(("name", "wraps"), zip(sorted(OVERRIDDEN), [True, False] * 2, strict=True))
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_what_somebody_else_puts_around_ours_goes_on(c, s, plugin, a, b, name, wraps):
     """While tasks are held, when they no longer are, when they are again, and once it is gone."""
     async with jobs(c, "a", "b"):
@@ -173,7 +173,7 @@ async def test_what_somebody_else_puts_around_ours_goes_on(c, s, plugin, a, b, n
     assert other.calls
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b):
     """What Dask asks is answered as plain Dask does while nothing is held, and at no growing cost.
 
@@ -226,7 +226,7 @@ async def test_overrides_come_and_go_in_any_order(c, s, plugin, a, b):
     assert await let_end(c, future) == 1
 
 
-@with_plugin([1, 1, 1], policy=Fixed(a=(1.0, 1.0), b=(2.0, 1.0)), ahead=0)
+@with_plugin([1, 1, 1], policy=Fixed(a=(1.0, 1.0), b=(2.0, 1.0)), prefetch=0)
 async def test_workers_that_the_user_gave_are_kept_to_and_are_back(c, s, plugin, a, b, d):
     async with jobs(c, "a", "b"):
         plugin.run_once()
@@ -249,7 +249,7 @@ STEALING = {"distributed.scheduler.work-stealing-interval": "10ms"}
 async def test_without_lending_no_task_runs_outside_its_jobs_set(c, s, *workers):
     """Not by work stealing either, while the other job uses its set."""
     policy = Fixed(a=(2.0, 1.0), b=(2.0, 1.0))
-    plugin = await start_plugin(c, s, policy=policy, lend=False, ahead=0)
+    plugin = await start_plugin(c, s, policy=policy, lend=False, prefetch=0)
     async with jobs(c, "a", "b"):
         plugin.run_once()
         mine = set(inside(plugin).pool("a").granted.workers)
@@ -263,7 +263,7 @@ async def test_without_lending_no_task_runs_outside_its_jobs_set(c, s, *workers)
     assert_nothing_left(s, plugin)
 
 
-@with_plugin([1, 1], ahead=0)
+@with_plugin([1, 1], prefetch=0)
 async def test_only_queued_tasks_are_moved_when_holding_begins(c, s, plugin, a, b):
     moved = []
     async with jobs(c, "a"):
@@ -282,7 +282,7 @@ async def test_only_queued_tasks_are_moved_when_holding_begins(c, s, plugin, a, 
             assert await let_end(c, then) == list(range(1, 13))
 
 
-@with_plugin([1, 1], ahead="1h", policy=Fixed(a=(1.0, 1.0), b=(1.0, 2.0)))
+@with_plugin([1, 1], prefetch="1h", policy=Fixed(a=(1.0, 1.0), b=(1.0, 2.0)))
 async def test_a_task_that_is_stolen_goes_on_before_others_there(c, s, plugin, a, b):
     """It was sent to be first on its worker, before all that Dask has sent; so it is elsewhere."""
     async with jobs(c, "a", "b"):

@@ -59,7 +59,7 @@ def test_a_thread_that_nobody_entitled_can_use_is_granted_to_another_job_at_once
         return waited, virtual.now() - begin
 
     waited, ended = on_virtual_clock(
-        scenario, [1] * 4, policy=Fixed(a=(2.0, 1.0), b=(2.0, 9.0)), lend=False, ahead=0
+        scenario, [1] * 4, policy=Fixed(a=(2.0, 1.0), b=(2.0, 9.0)), lend=False, prefetch=0
     )
     assert waited < 2.2, "the threads of a's share are back at once: two rounds after the first two"
     assert ended < 20 * 0.5 / 4 + 0.2, "and none of them idles"
@@ -81,7 +81,7 @@ def test_a_fraction_of_a_thread_is_a_part_of_its_time():
         return used
 
     policy = Fixed(a=(0.25, 1.0), b=(0.75, 9.0))
-    a, b = on_virtual_clock(scenario, [1], policy=policy, lend=False, ahead=0)
+    a, b = on_virtual_clock(scenario, [1], policy=policy, lend=False, prefetch=0)
     assert a / (a + b) == pytest.approx(0.25, abs=0.03)
 
 

@@ -40,7 +40,7 @@ def set_of(plugin, job):
     return address
 
 
-@with_plugin([1, 1], policy=HALVES, ahead=0)
+@with_plugin([1, 1], policy=HALVES, prefetch=0)
 async def test_free_slots_are_lent_and_the_loan_is_recorded(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         mine = set_of(plugin, "a")
@@ -52,7 +52,7 @@ async def test_free_slots_are_lent_and_the_loan_is_recorded(c, s, plugin, a, b):
         await let_end(c, futures)
 
 
-@with_plugin([1, ("127.0.0.1", 1, {"resources": {"GPU": 1}})], lend=False, ahead=0)
+@with_plugin([1, ("127.0.0.1", 1, {"resources": {"GPU": 1}})], lend=False, prefetch=0)
 async def test_without_lending_tasks_run_that_no_worker_of_the_set_may_run(c, s, plugin, a, b):
     async with jobs(c, "a", "b"):
         both, found = [a.address, b.address], []
@@ -90,7 +90,7 @@ async def test_a_task_waits_where_its_inputs_are(client, cluster, plugin, busy, 
 @pytest.mark.parametrize("why", ["gone", "paused", "not allowed", "lacks the resource"])
 @gen_cluster(client=True, nthreads=[1, ("127.0.0.1", 1, {"resources": {"GPU": 1}})])
 async def test_a_task_does_not_wait_for_a_worker_that_it_cannot_have(c, s, a, b, why):
-    plugin = await start_plugin(c, s, policy=HALVES, ahead=0)
+    plugin = await start_plugin(c, s, policy=HALVES, prefetch=0)
     extra = {}
     if why == "lacks the resource":
         extra = {"resources": {"GPU": 1}}
