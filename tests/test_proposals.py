@@ -1,4 +1,4 @@
-"""Proposals to Dask: each patch applies to the release that it is made for, and passes its tests."""
+"""Proposals to Dask: each patch applies to the release that it is for, and passes its tests."""
 
 import os
 import re
