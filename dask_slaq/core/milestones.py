@@ -216,9 +216,10 @@ def milestones(
     flat = curves.iterations(END)
     flat = np.where((flat == 0) | np.isfinite(curves.most), curves.most, flat)
     to_target, to_end = np.full((2, n), np.inf)
+    one = np.where(work > 0, work, np.inf)[at]  # unknown before the first iteration
     for left, ahead in ((to_target, curves.iterations()), (to_end, flat)):
-        whole = work[at] * np.maximum(ahead, 1.0) - CHARGED * np.minimum(charged, work)[at]
-        left[at] = np.where(ahead > 0, np.where(work[at] > 0, whole, np.inf), 0.0)
+        whole = one * np.maximum(ahead, 1.0) - CHARGED * np.minimum(charged, work)[at]
+        left[at] = np.where(ahead > 0, whole, 0.0)
     # One of which nothing is known goes on for as long as it has.
     to_end = np.where(np.isfinite(to_end) & (to_end > 0), to_end, np.maximum(attained, INSTANT))
     # A training before its first report has the rest of its first iteration, and further ones.
