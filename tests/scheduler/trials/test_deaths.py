@@ -36,7 +36,8 @@ async def test_a_model_that_kills_its_worker_is_lost_alone(c, s, plugin, a):
     async with slaq.search("grid", client=c):
         futures = c.map(killing(5, at=0), range(6), pure=False)
         assert await results(futures) == [0, 1, 2, 3, 4, KilledWorker]
-    assert {ts.suspicious for ts in s.tasks.values()} <= {0, 1}
+    others = [ts for ts in s.tasks.values() if ts.state != "erred"]
+    assert {ts.suspicious for ts in others} <= {0, 1}
 
 
 @with_plugin([1, 1], config=no_failures())
