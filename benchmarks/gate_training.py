@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from benchmarks.common.results import say
 from benchmarks.curves.gating_curves import training_curves
 from benchmarks.curves.gating_lessons import Lessons, lessons
-from dask_slaq.core.forecast.experts.gating import MOST_SCALE, Mixture, mixture
+from dask_slaq.core.forecast.experts.gating import MOST_DEVIATIONS, Mixture, mixture
 
 Array = NDArray[np.float64]
 
@@ -112,7 +112,7 @@ def _derivatives(out: Array, by: Mixture, some: Lessons) -> tuple[float, Array]:
     of_out[:, -3] = (of_fall * fall).sum(axis=1) * (1.0 - log_factor**2)
     most = 2.0 * some.noise
     of_out[:, -2] = of_level * most * (1.0 - np.tanh(out[:, -2]) ** 2)
-    most = MOST_SCALE * np.minimum(some.log_noise, 1.0)
+    most = MOST_DEVIATIONS * np.minimum(some.log_noise, 1.0)
     of_out[:, -1] = of_scale * most * (1.0 - np.tanh(out[:, -1]) ** 2)
     return float((some.cost * np.abs(error)).sum()), of_out
 

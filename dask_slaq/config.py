@@ -168,7 +168,7 @@ def _setting(
 
 # Upper bounds are far above any practical value. They reject durations that exceed timers and sizes
 # that exceed memory before these fail elsewhere.
-_DAY, _HOUR = 86_400.0, 3_600.0
+_DAY_SECONDS, _HOUR_SECONDS = 86_400.0, 3_600.0
 _FLAG = "true or false"
 _PATH = "the name of a file, or null"
 
@@ -182,7 +182,7 @@ class PluginSettings:
         _or_null(_added("predictor", "paper")), "paper, the class path of a predictor, or null"
     )
     epoch: float = _setting(
-        _time(0.001, _DAY), "a time from 1ms to 1 day, such as 1s or 500ms", str
+        _time(0.001, _DAY_SECONDS), "a time from 1ms to 1 day, such as 1s or 500ms", str
     )
     lend: bool = _setting(_flag, _FLAG, bool)
     normalizer: str = _one_of(*NORMALIZERS)
@@ -191,8 +191,10 @@ class PluginSettings:
     floor: float = _setting(_number(0, 1), "a fraction in [0, 1]", float)
     other_weight: float = _setting(_number(1e-6, 1e6), "a number from 1e-6 to 1e6", float)
     reserve: float = _setting(_number(0, math.nextafter(1, 0)), "a fraction in [0, 1)", float)
-    prefetch: float = _setting(_time(0, _HOUR), "a time from 0 to 1 hour, such as 25ms", str)
-    keep_workers: float = _setting(_time(0, _HOUR), "a time from 0 to 1 hour, such as 5m")
+    prefetch: float = _setting(
+        _time(0, _HOUR_SECONDS), "a time from 0 to 1 hour, such as 25ms", str
+    )
+    keep_workers: float = _setting(_time(0, _HOUR_SECONDS), "a time from 0 to 1 hour, such as 5m")
     scaling: ScalingTerms | None = _setting(
         _or_null(_scaling),
         "a mapping of price, minimum, maximum, stay, start-up and rule, or null",
@@ -226,7 +228,7 @@ class PluginSettings:
         of_machine=True,
     )
     half_life: float | None = _setting(
-        _or_null(_time(60, 3650 * _DAY)),
+        _or_null(_time(60, 3650 * _DAY_SECONDS)),
         "a time from 1 minute to 10 years, such as 7d, or null",
         of_machine=True,
     )

@@ -42,7 +42,7 @@ GROUPS = {
 #: Policy in the place of one that cannot be loaded, or breaks a rule.
 INSTEAD = "first-to-target"
 #: Seconds that a call may take, and how many calls one after the other may take longer.
-SLOW, TIMES = 0.5, 3
+SLOW_SECONDS, SLOW_CALLS = 0.5, 3
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*[:.][^\W\d]\w*")
 
 
@@ -161,18 +161,18 @@ class Timely:
         return partial(self._timed, found) if name in self.__dict__["_methods"] else found
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Return what `made` returns. Raises TimeoutError if it was slow `TIMES` times."""
+        """Return what `made` returns. Raises TimeoutError if it was slow `SLOW_CALLS` times."""
         return self._timed(self._made, *args, **named)
 
     def _timed(self, call: Callable[..., Any], *args: Any, **named: Any) -> Any:
         begin = monotonic()
         found = call(*args, **named)
         seconds = monotonic() - begin
-        self._slow = self._slow + 1 if seconds > SLOW else 0
-        if self._slow >= TIMES:
+        self._slow = self._slow + 1 if seconds > SLOW_SECONDS else 0
+        if self._slow >= SLOW_CALLS:
             raise TimeoutError(
-                f"it took {seconds:.2g} s, and more than {SLOW:g} s {TIMES} times: the scheduler "
-                "does nothing else meanwhile"
+                f"it took {seconds:.2g} s, and more than {SLOW_SECONDS:g} s {SLOW_CALLS} times: "
+                "the scheduler does nothing else meanwhile"
             )
         return found
 

@@ -3,7 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.history import FOLLOWING, GONE, HUGE_RANGE, HUGE_SIZE, START
+from dask_slaq.core.forecast.history import (
+    FOLLOWING_REPORTS,
+    GONE_PART,
+    HUGE_RANGES,
+    HUGE_SIZES,
+    START_REPORTS,
+)
 
 Curve = NDArray[np.float64]
 
@@ -110,16 +116,16 @@ KINDS = {
 def without_huge_start(losses: list[float], window: int) -> list[float]:
     """What a history keeps of losses, found slowly: after each report, and of each start."""
     kept: list[float] = []
-    most = min(START, window - window % 2 - 1)
+    most = min(START_REPORTS, window - window % 2 - 1)
     for loss in losses:
         kept.append(loss)
         if len(kept) > most:
             continue
-        for n in range(len(kept) - FOLLOWING, 0, -1):
+        for n in range(len(kept) - FOLLOWING_REPORTS, 0, -1):
             high, low = max(kept[n:]), min(kept[n:])
             over = kept[n - 1] - high
-            changed = high > low and (low < 0 or low > GONE * high)
-            if changed and over > HUGE_RANGE * (high - low) and over > HUGE_SIZE * abs(high):
+            changed = high > low and (low < 0 or low > GONE_PART * high)
+            if changed and over > HUGE_RANGES * (high - low) and over > HUGE_SIZES * abs(high):
                 kept[:n] = [high] * n
                 break
     return kept

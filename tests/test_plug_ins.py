@@ -232,11 +232,11 @@ async def test_names_that_packages_add_may_be_set_by_clients(c, s, plugin, a, b)
 )
 @gen_cluster(client=True)
 async def test_a_policy_that_breaks_is_replaced_and_told_once(c, s, a, b, text, why, monkeypatch):
-    monkeypatch.setattr(plug_ins, "SLOW", 0.01)
+    monkeypatch.setattr(plug_ins, "SLOW_SECONDS", 0.01)
     plugin = await start_plugin(c, s, policy=text)
     with captured_logger("dask_slaq.plug_ins") as log:
         async with slaq.job("first", client=c), slaq.job("second", client=c):
-            for _ in range(plug_ins.TIMES):
+            for _ in range(plug_ins.SLOW_CALLS):
                 plugin.run_once()
             policy = (await slaq.status(client=c))["policy"]
             assert policy == f"first-to-target (instead of {text})"

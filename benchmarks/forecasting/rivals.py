@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dask_slaq.core.forecast.paper import DECAY, fit_losses
+from dask_slaq.core.forecast.paper import DECAY_FACTOR, fit_losses
 
 Array = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ class LastDelta:
 class Paper:
     """The paper's fits (§4.2.2), as `slaq.predictor: paper` makes them, by default."""
 
-    decay: float = DECAY  # factor on the weight of a report per iteration of age
+    decay: float = DECAY_FACTOR  # factor on the weight of a report per iteration of age
 
     def forecast(self, history: Array, horizons: Array) -> Array:
         fit = fit_losses([history], horizons, self.decay)

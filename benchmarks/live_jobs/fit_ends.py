@@ -67,6 +67,6 @@ class Noted:
         middle, half = mean + best[0] + best[1] * done**3, best[2] + best[3] * spread
         factors = np.arange(1, 8, 0.25)
         scores = [score(known & guess, middle, factor * half) for factor in factors]
-        names = ("MIDDLE", "TO_END", "NARROWEST", "SPREAD")
+        names = ("middle", "to_end", "narrowest", "spread")
         found = dict(zip(names, best.tolist(), strict=True))
-        return {**found, "GUESS": float(factors[np.argmin(scores)])}
+        return {**found, "guess": float(factors[np.argmin(scores)])}

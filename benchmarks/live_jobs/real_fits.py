@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster, wait
 
 from benchmarks.common import cluster as clusters
 from benchmarks.common.metrics import JobTrace, Run
-from dask_slaq.lab.demo.fits import PARTITIONS, compile_kmeans, estimators, make_data
+from dask_slaq.lab.demo.fits import N_PARTITIONS, compile_kmeans, estimators, make_data
 
 DATA = ("classes", "amounts", "counts", "clusters")
 #: Rows per partition (25 MB).
@@ -90,7 +90,7 @@ def _data(name: str, seed: int, rows: int) -> tuple[da.Array, ...]:
     if name not in DATA:
         from benchmarks.workloads.catalogue import CATALOGUE
 
-        return CATALOGUE[name].sized_data(rows, PARTITIONS, seed)
+        return CATALOGUE[name].sized_data(rows, N_PARTITIONS, seed)
     return make_data(name, seed, rows)
 
 

@@ -14,7 +14,7 @@ import dask
 from dask_slaq.cli.options import Where, call, json_flag, scheduler_options
 from dask_slaq.cli.text import aligned, duration, number, printable, to_json
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.owners.usage import DAY
+from dask_slaq.core.owners.usage import DAY_SECONDS
 
 
 @click.command()
@@ -155,7 +155,7 @@ def _found(file: str | None, since: str | None, by: Sequence[str], where: Where)
     path, seconds = file_to_read(file, where), _seconds("since", since, "7d or 12h")
     if path is None:
         return call(where, "usage", seconds, by)
-    rows = read_usage(path, by, None if seconds is None else int((time() - seconds) // DAY))
+    rows = read_usage(path, by, None if seconds is None else int((time() - seconds) // DAY_SECONDS))
     return {"rows": usage_as_dicts(rows, by), "file": path, "since": None, "note": None}
 
 

@@ -29,8 +29,6 @@ COLUMNS = (
     ("active", "active_mean", 1),
     ("decision/ms", "decision_seconds", 1),
 )
-#: Number of jobs, summed over all runs, from which starting more processes pays off.
-MANY = 500
 _LEGEND = (
     "Means over all jobs: seconds from arrival to 90 and 95 % of the loss reduction and to the "
     "end;\nnormalized loss over the active jobs, and its integral a job; rho: seconds to the end "
@@ -109,7 +107,8 @@ def simulate(
     chosen = Settings(**settings)
     runs = chosen.seeds * len({*policies, "fair"})
     if processes is None:
-        processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= MANY else 1
+        # For fewer jobs than that, starting more processes does not pay off.
+        processes = min(os.cpu_count() or 1, runs) if chosen.jobs * runs >= 500 else 1
 
     def say(ended: int) -> None:
         if sys.stderr.isatty():

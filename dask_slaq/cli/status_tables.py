@@ -8,7 +8,7 @@ from typing import Any
 
 from dask_slaq.cli.text import aligned, duration, local_time, number, printable
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, Column, Row, rows
-from dask_slaq.core.owners.usage import DAY
+from dask_slaq.core.owners.usage import DAY_SECONDS
 from dask_slaq.core.text import in_threads
 
 TO_SECONDS = "%Y-%m-%d %H:%M:%S"
@@ -81,7 +81,7 @@ def _cut(line: str, width: int) -> str:
 
 def ended_table(jobs: Sequence[Mapping[str, Any]], started: float) -> str:
     """Return jobs that ended since the scheduler `started`, at a Unix time, as a table."""
-    young = time.time() - started < DAY and all(job["ended"] >= started for job in jobs)
+    young = time.time() - started < DAY_SECONDS and all(job["ended"] >= started for job in jobs)
     period = (
         f"since the scheduler's start at {local_time(started, TO_SECONDS)}"
         if young

@@ -21,9 +21,6 @@ from dask_slaq.core.text import printable
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at a client that connects again.
-RECONNECTING = 0.05
-
 #: Requests that the scheduler answers only to a client that proves to be the one that it is.
 PROVEN = frozenset(f"slaq_{name}" for name in ("introduce", "open", "close", "steer", "follow"))
 
@@ -80,7 +77,7 @@ async def request(client: Client, operation: str, /, **arguments: Any) -> Any:
         require(name, value, is_fit, "a name or a number (clients are passed as client=)")
     # What a client submits waits, too, while it connects again; else Dask closes it.
     while client.status == "connecting" and client.scheduler_comm is None:
-        await asyncio.sleep(RECONNECTING)
+        await asyncio.sleep(0.05)
     known = await check_plugin(client)
     if operation in PROVEN:
         arguments["proof"] = _prove(client, known)
@@ -147,10 +144,6 @@ def go_without(client: Client, error: NoPlugin) -> None:
         logger.warning("jobs run under plain Dask: %s", error)
 
 
-#: Milliseconds between two looks at whether a client has connected again.
-RECONNECTED = 500
-
-
 def owner_of_client() -> str:
     """Return to whom the jobs of this process belong: ``slaq.owner``, or ``user@host``."""
     configured = dask.config.get("slaq.owner", None)
@@ -185,5 +178,5 @@ async def introduce(client: Client) -> None:
             await tell()
 
     await tell()
-    again = PeriodicCallback(look, RECONNECTED)  # Dask has no hook for it
+    again = PeriodicCallback(look, 500)  # milliseconds; Dask has no hook for it
     again.start()

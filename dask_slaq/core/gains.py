@@ -16,9 +16,6 @@ from dask_slaq.core.milestones import JobCurves, milestones, straight_lines
 from dask_slaq.core.policies import Snapshot, Traits
 from dask_slaq.core.runtime import Progress, Speeds, among
 
-#: A grid of whole numbers up to this one is searched by a table lookup instead of bisection.
-_DIRECT = 1_000_000
-
 
 class Interpolation:
     """Piecewise linear functions on a common grid `x`, each evaluated at one point per call."""
@@ -54,7 +51,8 @@ class Interpolation:
 
 def _finder(x: FloatArray) -> Callable[[FloatArray], IntArray]:
     """Return a function that finds the intervals of a grid in which values lie."""
-    if x[-1] > _DIRECT or (x != np.floor(x)).any():
+    # A grid of whole numbers that is not too long for a table is not bisected.
+    if x[-1] > 1_000_000 or (x != np.floor(x)).any():
         return lambda at: np.clip(np.searchsorted(x, at, side="right") - 1, 0, len(x) - 2)
     table = _intervals(x.tobytes())
     return lambda at: table.take(at.astype(np.int64), mode="clip")
@@ -124,10 +122,6 @@ class Gains:
         return self.speeds(self.held)
 
 
-#: Minimum threads of a job that has tasks, if shares are limits.
-LEAST = 0.05
-
-
 def build_snapshot(
     jobs: JobTable,
     epoch: Epoch,
@@ -167,8 +161,8 @@ def build_snapshot(
     cap = np.minimum(np.minimum(room, column["most"][rows]), speeds.useful)
     cap[column["paused"][rows]] = 0.0
     floor = column["floor"][rows]
-    if traits.by_tokens:
-        floor = np.where(column["demand"][rows] > 0, np.maximum(floor, LEAST), floor)
+    if traits.by_tokens:  # shares are limits, and a job that has tasks gets on
+        floor = np.where(column["demand"][rows] > 0, np.maximum(floor, 0.05), floor)
     work, left = speeds.core_seconds(held), {}
     if traits.needs:
         found = milestones(jobs, replace(curves, forecast=forecast), work, lines)

@@ -10,7 +10,7 @@ from itertools import compress
 import numpy as np
 
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.jobs.reports import LOST
+from dask_slaq.core.jobs.reports import LOST_REPORTS
 from dask_slaq.core.owners.terms import OwnerGrant
 from dask_slaq.core.placement import Placement
 
@@ -93,7 +93,7 @@ class Decision:
     def _why(self, i: int, predicted: float, tokens: float) -> str:
         if (missed := self.missed.item(i)) and math.isnan(self.loss.item(i)):
             reason = "all its losses are nan or infinite"
-        elif missed >= LOST:
+        elif missed >= LOST_REPORTS:
             reason = f"its last {missed} losses are nan or infinite: it diverges"
         elif not self.reports.item(i):
             reason = "has reported no loss: " + ("fair share" if self.blind else "its tasks count")

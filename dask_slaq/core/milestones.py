@@ -5,9 +5,9 @@ Here iterations become core-seconds, which policies compare. What is assumed of 
 ============  ============================  ==========================  ==========================
 reports       core-seconds per iteration    iterations to its target    iterations to its end
 ============  ============================  ==========================  ==========================
-none          tasks of the first so far,    `FIRST` of those            all that are announced
+none          tasks of the first so far,    `FIRST_PART` of those       all that are announced
               ended and submitted; like     announced, at most
-              runs if they took longer      `USUAL`
+              runs if they took longer      `USUAL_ITERATIONS`
 one to four   the most of: the running      the same less the reports   those announced; else
               mean, what was charged since  up to the third, at least   until the loss hardly falls;
               the last report, `FEW_MEAN`   one; then the forecast      else as many as so far
@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_slaq.core.forecast import (
-    USUAL,
+    USUAL_ITERATIONS,
     FitStatus,
     Forecast,
     concave_hull,
@@ -40,23 +40,16 @@ from dask_slaq.core.forecast import (
 )
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 from dask_slaq.core.jobs.jobs import Epoch, JobTable
-from dask_slaq.core.jobs.promises import EXPLORED, still_new
+from dask_slaq.core.jobs.promises import EXPLORED_EPOCHS, still_new
 from dask_slaq.core.policies import EXCHANGE_RATE
 
 #: Fractions of its predicted range: the fall that counts as the target of a job without one, and
 #: the fall after which its loss hardly changes.
-TARGET, END = 0.9, 0.99
-#: Fraction of the remaining fall that counts as rounding.
-ROUNDING = 1e-12
+TARGET_PART, END_PART = 0.9, 0.99
 #: Least work left, in core-seconds.
-INSTANT = 1e-6
+INSTANT_CORE_SECONDS = 1e-6
 #: Fraction of the announced iterations, if these are few, after which a loss is at its target.
-FIRST = 0.35
-#: Fewest iterations in which a loss is taken to reach a target that is not in sight.
-FEWEST = 10
-#: Part of the work charged since the last report that counts as done: the rest of the iteration is
-#: not known, and one that takes longer than expected must not seem to be near its end.
-CHARGED = 0.5
+FIRST_PART = 0.35
 
 
 @dataclass(frozen=True)
@@ -89,7 +82,7 @@ class JobCurves:
         hinted, forecast = _by_hint(forecast, target, most)
         return cls(forecast, target, done, most, hinted)
 
-    def iterations(self, part: float = TARGET) -> FloatArray:
+    def iterations(self, part: float = TARGET_PART) -> FloatArray:
         """Return the iterations (n_reporting,) to the target, by default `part` of the range."""
         return iterations_to_target(self.forecast, self.target, self.done, part, self.most)
 
@@ -100,8 +93,9 @@ def _by_hint(
     """Return which targets a forecast does not reach but may be true, and forecasts that do.
 
     A user who names a target knows what the losses do not show, as on a plateau: the loss gets
-    there by the announced end, or in as many iterations as so far. Losses refute that once they
-    have fallen by more than is left, and are predicted to stop. No forecast becomes lower.
+    there by the announced end, or in as many iterations as so far, but ten at least. Losses refute
+    that once they have fallen by more than is left, and are predicted to stop. No forecast becomes
+    lower.
     """
     left = forecast.level - targets
     fallen = np.maximum(forecast.start - forecast.level, 0.0)
@@ -109,7 +103,7 @@ def _by_hint(
     hinted = usable & (left > forecast.reduction[:, -1]) & (left > fallen)
     if not hinted.any():
         return hinted, forecast
-    span = np.where(np.isfinite(most), most, np.maximum(forecast.n_reports, FEWEST))[hinted]
+    span = np.where(np.isfinite(most), most, np.maximum(forecast.n_reports, 10))[hinted]
     pace = np.minimum(forecast.horizons / np.maximum(span, 1.0)[:, None], 1.0)
     fall = np.maximum(forecast.reduction[hinted], left[hinted, None] * pace)
     reduction, remaining = forecast.reduction.copy(), forecast.remaining.copy()
@@ -122,7 +116,7 @@ def iterations_to_target(
     forecast: Forecast,
     targets: FloatArray,
     done: FloatArray,
-    part: float = TARGET,
+    part: float = TARGET_PART,
     most: FloatArray | float = np.inf,
 ) -> FloatArray:
     """Predict the iterations (n_jobs,) that each job still needs to reach its target quality.
@@ -138,15 +132,18 @@ def iterations_to_target(
     ahead = first_at(fall, forecast.reduction, forecast.horizons)
     ahead = np.minimum(ahead, most)  # between two horizons
     in_sight = (fall <= forecast.reduction[:, -1]) & np.isfinite(fall)
-    left = np.where(in_sight, np.where(fall > ROUNDING * forecast.remaining, ahead, 0.0), np.inf)
+    # Less than this part of the remaining fall is rounding.
+    left = np.where(in_sight, np.where(fall > 1e-12 * forecast.remaining, ahead, 0.0), np.inf)
     few = (forecast.status == FitStatus.TOO_FEW_REPORTS) & np.isnan(targets)
-    usual = np.where(np.isinf(most), USUAL + done, first_iterations(forecast.n_reports, most))
+    usual = np.where(
+        np.isinf(most), USUAL_ITERATIONS + done, first_iterations(forecast.n_reports, most)
+    )
     return np.where(few, usual, left)
 
 
 def first_iterations(reports: IntArray | int, most: FloatArray | float) -> FloatArray:
     """Return the iterations (n,) to the target of jobs with few `reports`, and `most` to come."""
-    return np.maximum(np.minimum(FIRST * (reports + most), USUAL) - reports, 1.0)
+    return np.maximum(np.minimum(FIRST_PART * (reports + most), USUAL_ITERATIONS) - reports, 1.0)
 
 
 class Lines(NamedTuple):
@@ -187,7 +184,7 @@ def straight_lines(
     silent = seen["reports"][rows] == 0
     new = silent & still_new(jobs, epoch)
     # Nothing is to be learned any more of a client of whose tasks none has ended for long.
-    new &= column["reports"][rows] | ~np.isnan(submitted) | (age < EXPLORED * epoch.seconds)
+    new &= column["reports"][rows] | ~np.isnan(submitted) | (age < EXPLORED_EPOCHS * epoch.seconds)
     counted = silent & ~new & (attained + age > 0)
     fair = epoch.capacity * weight / weight.sum()
     # One that has nothing to count goes on for as long as it has: it ran, or could have run.
@@ -197,7 +194,7 @@ def straight_lines(
     more = np.isnan(column["left"][rows]) & ~training
     left = begun + np.where(more, np.maximum(attained - fair * age, 0.0), 0.0)
     ahead, first = np.where(training, jobs.ahead(rows), 1.0), jobs.first_iteration(rows, work)
-    left = np.where(counted, np.maximum(left + (ahead - 1.0) * first, INSTANT), 0.0)
+    left = np.where(counted, np.maximum(left + (ahead - 1.0) * first, INSTANT_CORE_SECONDS), 0.0)
     return Lines(new, counted, left, training, ahead, first, begun)
 
 
@@ -213,15 +210,19 @@ def milestones(
     rows, at, n = order.rows, order.reporting, len(order.names)
     seen = jobs.runtimes.column
     attained, charged = seen["attained"][rows], seen["charged"][rows]
-    flat = curves.iterations(END)
+    flat = curves.iterations(END_PART)
     flat = np.where((flat == 0) | np.isfinite(curves.most), curves.most, flat)
     to_target, to_end = np.full((2, n), np.inf)
     one = np.where(work > 0, work, np.inf)[at]  # unknown before the first iteration
     for left, ahead in ((to_target, curves.iterations()), (to_end, flat)):
-        whole = one * np.maximum(ahead, 1.0) - CHARGED * np.minimum(charged, work)[at]
+        # Half of what was charged counts as done: the rest of the iteration is not known, and one
+        # that takes longer than expected must not seem to be near its end.
+        whole = one * np.maximum(ahead, 1.0) - 0.5 * np.minimum(charged, work)[at]
         left[at] = np.where(ahead > 0, whole, 0.0)
     # One of which nothing is known goes on for as long as it has.
-    to_end = np.where(np.isfinite(to_end) & (to_end > 0), to_end, np.maximum(attained, INSTANT))
+    to_end = np.where(
+        np.isfinite(to_end) & (to_end > 0), to_end, np.maximum(attained, INSTANT_CORE_SECONDS)
+    )
     # A training before its first report has the rest of its first iteration, and further ones.
     first = lines.begun + (first_iterations(0, lines.ahead) - 1.0) * lines.first
     to_target = np.where(lines.training, first, to_target)

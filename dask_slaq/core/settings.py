@@ -12,8 +12,8 @@ import numpy as np
 from dask_slaq.core.errors import InvalidSetting
 
 #: Maximum number of characters in a name, of a job, an owner, a label and so on.
-LONGEST_NAME = 256
-NAMES = f"a string of 1 to {LONGEST_NAME} printable characters"
+MOST_NAME_CHARACTERS = 256
+NAMES = f"a string of 1 to {MOST_NAME_CHARACTERS} printable characters"
 #: Messages by which the scheduler asks a client to stop one of its jobs, and tells it that tasks
 #: come from outside of an open block, that some can never start, or that trials do not report as
 #: they should.
@@ -83,7 +83,7 @@ def require(name: str, value: Any, ok: object, must: str) -> Any:
 
 def is_name(value: object) -> TypeGuard[str]:
     """Return whether a value may be a name: one line that nothing in it ends or turns around."""
-    return isinstance(value, str) and 0 < len(value) <= LONGEST_NAME and value.isprintable()
+    return isinstance(value, str) and 0 < len(value) <= MOST_NAME_CHARACTERS and value.isprintable()
 
 
 def check_text(what: str, value: object) -> None:

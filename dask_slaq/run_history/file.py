@@ -23,9 +23,9 @@ from dask_slaq.core.run_history import PastRun
 from dask_slaq.run_history.rows import select_events, select_runs, select_usage, shrink
 
 #: Marks a database as ours (``PRAGMA application_id``), and the version of its tables.
-APPLICATION, VERSION = 0x736C6171, 1
+APPLICATION_ID, FORMAT_VERSION = 0x736C6171, 1
 #: Seconds to wait for another process that writes to the file.
-PATIENCE = 10.0
+PATIENCE_SECONDS = 10.0
 
 _SCHEMA = (
     """
@@ -70,8 +70,8 @@ _SCHEMA = (
     "CREATE TABLE ended (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
     # Models of searches of an owner and a kind, by parameters and place.
     "CREATE TABLE searches (number INTEGER PRIMARY KEY, event TEXT NOT NULL)",  # JSON
-    f"PRAGMA application_id = {APPLICATION}",
-    f"PRAGMA user_version = {VERSION}",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {FORMAT_VERSION}",
 )
 
 
@@ -82,7 +82,7 @@ class NotOurs(Exception):
 def open_to_write(path: Path) -> sqlite3.Connection:
     """Open the file of a store, also a new one. Raises `NotOurs` or an error of SQLite."""
     connection = sqlite3.connect(
-        path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+        path, timeout=PATIENCE_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
         if not _is_new(connection):
@@ -105,7 +105,7 @@ def open_to_write(path: Path) -> sqlite3.Connection:
 def open_to_read(path: Path) -> sqlite3.Connection:
     """Open the file of a store, also while it is written. Raises as `open_to_write`."""
     name = quote(os.fspath(path.absolute()))
-    connection = sqlite3.connect(f"file:{name}?mode=ro", uri=True, timeout=PATIENCE)
+    connection = sqlite3.connect(f"file:{name}?mode=ro", uri=True, timeout=PATIENCE_SECONDS)
     try:
         _check(connection)
     except BaseException:
@@ -143,10 +143,12 @@ def _is_new(connection: sqlite3.Connection) -> bool:
 def _check(connection: sqlite3.Connection) -> None:
     """Raise `NotOurs` unless a database is a store of this version."""
     tables, application, version = _about(connection)
-    if application != APPLICATION:
+    if application != APPLICATION_ID:
         raise NotOurs("it is not a store of runs")
-    if version > VERSION:
-        raise NotOurs(f"its version {version} is later than {VERSION}, which this release writes")
+    if version > FORMAT_VERSION:
+        raise NotOurs(
+            f"its version {version} is later than {FORMAT_VERSION}, which this release writes"
+        )
     if "runs" not in tables:
         raise NotOurs("its table of runs is missing")
 

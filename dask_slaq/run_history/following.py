@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 
 #: Number of kinds above which those of which no run is remembered any more no longer count as read.
 MOST_LOADED_KINDS = 2 * MOST_KINDS
-#: Seconds for which opening a job waits for the store.
-PATIENCE = 1.0
 
 
 class _Runs(PastRuns):
@@ -155,7 +153,7 @@ class RunHistory:
         if self.broken is None:
             loading = self._load((kind or kind_of_name(name)).name)
             if loading is not None and not loading.done():
-                await asyncio.wait([loading], timeout=PATIENCE)
+                await asyncio.wait([loading], timeout=1.0)
 
     def _load(self, kind: str) -> asyncio.Future[list[PastRun]] | None:
         """Load the runs of a kind off the event loop, once. Returns None if it was loaded."""

@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.owners.reservations import Reservation
-from dask_slaq.core.owners.usage import COLUMNS, DAY, EARLIER, OTHERS, OUTCOMES, Usage, UsageKey
+from dask_slaq.core.owners.usage import (
+    COLUMNS,
+    DAY_SECONDS,
+    EARLIER_DAY,
+    OTHERS,
+    OUTCOMES,
+    Usage,
+    UsageKey,
+)
 from dask_slaq.core.run_history import Kind, PastRun, thinned
 
 #: Columns of the table of runs, in the order of `row_of`.
@@ -190,7 +198,7 @@ def select_usage(
     names = ", ".join(UsageKey._fields[UsageKey._fields.index(name)] for name in by)
     rows = connection.execute(
         f"SELECT {names}, {_SUMS} FROM usage WHERE day >= ? GROUP BY {names}",
-        (EARLIER if since is None else since,),
+        (EARLIER_DAY if since is None else since,),
     )
     return {row[: len(by)]: Usage(*row[len(by) :]) for row in rows}
 
@@ -208,13 +216,13 @@ def usage_as_dicts(
     for row in rows:
         if (day := row.get("day")) is not None:
             known = date(1970, 1, 1) + timedelta(max(day, 0))
-            row["day"] = "earlier" if day == EARLIER else known.isoformat()
+            row["day"] = "earlier" if day == EARLIER_DAY else known.isoformat()
     return rows
 
 
 def compact_usage(connection: sqlite3.Connection, now: float) -> None:
     """Add up what is old at `now` (Unix seconds), in a transaction."""
-    today = int(now // DAY)
+    today = int(now // DAY_SECONDS)
     # Days for which usage is kept by job, and by kind and day; then only by owner.
     by_job, by_day = 90, 730
     with connection:
@@ -227,7 +235,7 @@ def compact_usage(connection: sqlite3.Connection, now: float) -> None:
                 "SELECT day FROM usage ORDER BY day DESC LIMIT 1 OFFSET ?", (MOST_ROWS // 2,)
             ).fetchone()
             oldest = max(oldest, day + 1)
-        _add_up(connection, oldest, str(EARLIER), _OTHERS, f"day > {EARLIER}")
+        _add_up(connection, oldest, str(EARLIER_DAY), _OTHERS, f"day > {EARLIER_DAY}")
 
 
 def _add_up(connection: sqlite3.Connection, before: int, day: str, kind: str, which: str) -> None:

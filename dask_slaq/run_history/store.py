@@ -18,7 +18,7 @@ from time import monotonic, time
 from typing import Any, TypeVar
 
 from dask_slaq.core.owners.reservations import Reservation
-from dask_slaq.core.owners.usage import DAY, Usage, UsageKey
+from dask_slaq.core.owners.usage import DAY_SECONDS, Usage, UsageKey
 from dask_slaq.core.run_history import PastRun
 from dask_slaq.run_history import rows as sql
 from dask_slaq.run_history.file import is_damage, open_to_read, open_to_write, set_aside
@@ -31,15 +31,12 @@ Write = Callable[[sqlite3.Connection], object]
 #: A request, and what to call in the writer's thread once it is on disk.
 Request = tuple[Write, Callable[[], object]]
 
-#: Maximum numbers of runs and of bytes in the file; above them the oldest runs are deleted.
-MOST_RUNS, MOST_BYTES = 100_000, 190_000_000
 #: Number of runs written between two looks at the size of the file.
-LOOK_EVERY = 500
-#: Maximum number of requests that wait to be written, and that are written at once.
-MOST_WAITING, MOST_TOGETHER = 10_000, 500
-#: Seconds between two attempts while another process holds the file, for which readers wait until
-#: it is open, and for which they wait until what is queued is written.
-PAUSE, OPENING, PATIENCE = 1.0, 30.0, 2.0
+LOOK_RUNS = 500
+#: Maximum number of requests that wait to be written.
+MOST_WAITING_REQUESTS = 10_000
+#: Seconds between two attempts while another process holds the file.
+PAUSE_SECONDS = 1.0
 
 
 class RunStore:
@@ -52,15 +49,15 @@ class RunStore:
         self,
         path: str | Path,
         *,
-        most_runs: int = MOST_RUNS,
-        most_bytes: int = MOST_BYTES,
+        most_runs: int = 100_000,
+        most_bytes: int = 190_000_000,
     ) -> None:
         self.path = Path(path).expanduser().absolute()
         self.failed: str | None = None
         self.stored = self.dropped = 0
         self._most_runs, self._most_bytes = most_runs, most_bytes
         self._looked, self._compacted = 0, -1.0
-        self._requests: queue.Queue[Request | None] = queue.Queue(MOST_WAITING)
+        self._requests: queue.Queue[Request | None] = queue.Queue(MOST_WAITING_REQUESTS)
         self._opened, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="slaq-run-history", daemon=True)
         self._thread.start()
@@ -98,7 +95,7 @@ class RunStore:
         self, by: Sequence[str], since: int | None = None
     ) -> dict[tuple[str | int, ...], Usage] | None:
         """Read usage as `select_usage` does, with what is queued; None if it cannot be read."""
-        self.flush(PATIENCE)
+        self.flush(2.0)
         return self._read(lambda connection: sql.select_usage(connection, by, since))
 
     def reservations(self) -> list[Reservation]:
@@ -107,11 +104,11 @@ class RunStore:
 
     def events(self, table: str) -> list[dict[str, Any]]:
         """Read the events of a table, oldest first, with those that are queued."""
-        self.flush(PATIENCE)
+        self.flush(2.0)
         return self._read(lambda connection: sql.select_events(connection, table)) or []
 
     def _read(self, select: Callable[[sqlite3.Connection], T]) -> T | None:
-        self._opened.wait(OPENING)
+        self._opened.wait(30.0)
         try:
             with closing(open_to_read(self.path)) as connection:
                 return select(connection)
@@ -182,7 +179,7 @@ class RunStore:
         found: list[Request | None] = []
         with contextlib.suppress(queue.Empty):
             found.append(self._requests.get(not self._closing.is_set()))
-            while len(found) < MOST_TOGETHER:
+            while len(found) < 500:
                 found.append(self._requests.get_nowait())
         return [request for request in found if request is not None]
 
@@ -231,7 +228,7 @@ class RunStore:
                 return connection
             except Exception as error:
                 busy = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
-                if busy and not self._closing.wait(PAUSE):
+                if busy and not self._closing.wait(PAUSE_SECONDS):
                     continue
                 connection.close()
                 if anew or not is_damage(error) or not self._set_aside(error):
@@ -242,9 +239,9 @@ class RunStore:
 
     def _write(self, connection: sqlite3.Connection, requests: list[Request]) -> None:
         # First, as an error after the commit would let all be written, and usage added, again.
-        if time() // DAY != self._compacted:
+        if time() // DAY_SECONDS != self._compacted:
             self._compact(connection)
-        if self.stored - self._looked >= LOOK_EVERY:
+        if self.stored - self._looked >= LOOK_RUNS:
             self._looked = self.stored
             sql.prune_to(connection, self._most_runs, self._most_bytes)
         done = []
@@ -259,7 +256,7 @@ class RunStore:
     def _compact(self, connection: sqlite3.Connection) -> None:
         """Add up old usage, once per day."""
         now = time()
-        self._compacted = now // DAY
+        self._compacted = now // DAY_SECONDS
         sql.compact_usage(connection, now)
 
     def _insert(self, connection: sqlite3.Connection, run: PastRun) -> bool:

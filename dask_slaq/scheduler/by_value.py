@@ -22,10 +22,7 @@ from dask_slaq.scheduler.pools import Pool
 from dask_slaq.scheduler.trials import Searches
 
 #: Seconds without a question after which workers no longer drain.
-PATIENCE = 30.0
-#: Part of the workers' memory above which Dask asks for more of them.
-FULL = 0.6
-
+PATIENCE_SECONDS = 30.0
 
 #: Names of workers that one job of a batch system runs, as of dask-jobqueue: ``SLURMCluster-3-0``.
 GROUPED = re.compile(r"(.*\d)-\d+")
@@ -187,7 +184,8 @@ class ByValue:
         used = sum(ws.nbytes for ws in workers)
         if not used:
             return 0
-        return math.ceil(used / FULL / (limit / len(workers))) if limit else 1
+        # Dask asks for more of them where 60 % of their memory is in use.
+        return math.ceil(used / 0.6 / (limit / len(workers))) if limit else 1
 
     # What is given back
 
@@ -242,7 +240,7 @@ class ByValue:
 
         The cluster may no longer be adaptive.
         """
-        if self.draining and monotonic() - self._chosen_at > PATIENCE:
+        if self.draining and monotonic() - self._chosen_at > PATIENCE_SECONDS:
             self._drain(set())
 
     def _can_do_without(self, ws: WorkerState, rest: list[WorkerState]) -> bool:

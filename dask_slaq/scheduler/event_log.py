@@ -22,9 +22,7 @@ from dask_slaq.core.errors import InvalidSetting
 logger = logging.getLogger(__name__)
 
 #: Maximum number of events that wait to be written.
-MOST_WAITING = 100_000
-#: Maximum number of events that are written at once.
-MOST_TOGETHER = 100
+MOST_WAITING_EVENTS = 100_000
 
 
 class Journal:
@@ -52,10 +50,10 @@ class Journal:
         """Queue an event to be written. Never raises."""
         if self.failed is not None or self._listener is None:
             return
-        if self._queue.qsize() < MOST_WAITING:
+        if self._queue.qsize() < MOST_WAITING_EVENTS:
             self._queue.put(event)
         else:
-            self.fail(BufferError(f"{MOST_WAITING} events wait to be written"))
+            self.fail(BufferError(f"{MOST_WAITING_EVENTS} events wait to be written"))
 
     def close(self) -> None:
         """Write the waiting events, and close the file."""
@@ -104,7 +102,7 @@ class _Listener(QueueListener):
         if event is None:  # the sentinel of `stop`
             return None
         events = [event]
-        while len(events) < MOST_TOGETHER and not self.queue.empty():
+        while len(events) < 100 and not self.queue.empty():
             event = self.queue.get()
             if event is None:
                 self.queue.put(None)

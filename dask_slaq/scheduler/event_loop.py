@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterator
 from time import monotonic, perf_counter
 from typing import Any
 
-#: Times that an alarm keeps of values that moved since, besides one for each value.
-MOVED = 32
-
 
 class Throttle:
     """Calls `call` once for all who `ask`, after at least `delay` seconds, and rests after work.
@@ -103,7 +100,7 @@ class Timers:
         if self._due.get(value) == when:
             return
         self._due[value] = when
-        if len(self._heap) > 2 * len(self._due) + MOVED:
+        if len(self._heap) > 2 * len(self._due) + 32:  # most are of values that moved since
             self._heap = [each for each in self._heap if self._due.get(each[2]) == each[0]]
             heapq.heapify(self._heap)
         heapq.heappush(self._heap, (when, next(self._count), value))

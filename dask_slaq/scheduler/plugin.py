@@ -52,17 +52,13 @@ from dask_slaq.scheduler.registration import (
     watch,
     with_settings_of_machine,
 )
-from dask_slaq.scheduler.requests import MOST_AUDITED, Messages
+from dask_slaq.scheduler.requests import MOST_AUDITED_CHANGES, Messages
 from dask_slaq.scheduler.scaling import Scaling, add_scaling
 from dask_slaq.scheduler.trials import Searches
 from dask_slaq.scheduler.views import add_metrics
 
 logger = logging.getLogger(__name__)
 
-#: Rest after a decision, per second that it took, and at least in seconds; and seconds of rests
-#: whose decisions may follow each other at once. So a few jobs are decided on as they come, and a
-#: crowd together.
-REST, LEAST_REST, BURST = 4.0, 0.020, 0.200
 #: Periodic checks of Dask's before which `SlaqPlugin._keep` runs.
 CHECKS = ("idle-timeout", "no-workers-timeout")
 
@@ -159,7 +155,7 @@ class SlaqPlugin(DaskHooks):
             other.stop()
         self.journal = log
         # Who changed what, also under earlier plugins of this scheduler.
-        self.audited = deque(maxlen=MOST_AUDITED) if earlier is None else earlier.audited
+        self.audited = deque(maxlen=MOST_AUDITED_CHANGES) if earlier is None else earlier.audited
         self.subscribers = set() if earlier is None else earlier.subscribers
         self.scheduler, self.identity = scheduler, identity
         self.run_history = RunHistory(chosen.run_history, lambda: self.engine)
@@ -199,7 +195,8 @@ class SlaqPlugin(DaskHooks):
             enter=self.enter,
         )
         self.timer = PeriodicCallback(self.run_once, chosen.epoch * 1000)
-        self.soon = Throttle(self.reallocate, REST, least=LEAST_REST, burst=BURST)
+        # A few jobs are decided on as they come, and a crowd together.
+        self.soon = Throttle(self.reallocate, 4.0, least=0.020, burst=0.200)
         keep = chosen.keep_workers
         self.scaling = Scaling(self.pools, self.jobs.reports, keep, lambda: self.is_active)
         self._by_value = None

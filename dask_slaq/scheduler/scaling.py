@@ -24,8 +24,8 @@ from dask_slaq.scheduler.pools import Pool, Pools
 
 logger = logging.getLogger(__name__)
 
-#: States of tasks that run, or could on a further worker; and tasks of a job that are looked at.
-RUNNABLE, MANY = ("processing", "queued", "no-worker"), 10_000
+#: States of tasks that run, or could on a further worker.
+RUNNABLE = ("processing", "queued", "no-worker")
 
 
 class Scaling:
@@ -143,7 +143,7 @@ class Scaling:
         """Return the number of tasks of a job that run or could run on further workers."""
         tasks = pool.unfinished
         runnable = len(tasks)
-        if runnable <= MANY:  # of more, few have to wait for others
+        if runnable <= 10_000:  # of more, few have to wait for others
             runnable = sum(ts.state in RUNNABLE for ts in tasks)
         impossible = len(pool.ready) - self._possible(pool) + self._pools.limits.blocked(pool)
         return max(runnable - impossible, 0)

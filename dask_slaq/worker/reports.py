@@ -27,7 +27,13 @@ from dask_slaq.core.jobs.reports import (
     is_usable,
 )
 from dask_slaq.core.settings import UNOWNED_TOPIC, shown
-from dask_slaq.core.trials import LONGEST_GROUP, TrialEvent, as_parameters, bounded, group_of
+from dask_slaq.core.trials import (
+    MOST_GROUP_CHARACTERS,
+    TrialEvent,
+    as_parameters,
+    bounded,
+    group_of,
+)
 from dask_slaq.worker.carrying import OWN_SECONDS
 from dask_slaq.worker.states import (
     FILES,
@@ -234,7 +240,7 @@ def part_of_cross_validation() -> tuple[str, str] | None:
             fold, candidate = known.get("split_progress"), known.get("candidate_progress")
             if fold and candidate:
                 params = repr(known.get("parameters"))
-                return f"fold {fold[0]}", f"{candidate[0]}: {params}"[:LONGEST_GROUP]
+                return f"fold {fold[0]}", f"{candidate[0]}: {params}"[:MOST_GROUP_CHARACTERS]
         frame = frame.f_back
     return None
 

@@ -9,16 +9,12 @@ from typing import Any
 from dask.typing import Key
 from distributed import Worker
 
-#: Bytes up to which an argument is looked at, and models of a search on a worker.
-SMALL, FEW = 1_000_000, 3
-#: Searches of which that is known.
-KNOWN = 100
 #: Package whose trees count how often they are asked.
 COUNTING = b"sklearn.neighbors"
 
 
 class SharedArguments:
-    """Looks at the first models of each search on a worker."""
+    """Looks at the first three models of each of the last 100 searches on a worker."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -27,9 +23,9 @@ class SharedArguments:
     def begin(self, run: str, key: Key) -> None:
         """See the arguments of a task that begins."""
         models = self._seen.setdefault(run, {})
-        if len(models) < FEW and (found := self._prints(key)):
+        if len(models) < 3 and (found := self._prints(key)):
             models[key] = found
-        while len(self._seen) > KNOWN:
+        while len(self._seen) > 100:
             del self._seen[next(iter(self._seen))]
 
     def find_changed(self, run: str, key: Key, reports: int) -> Any:
@@ -49,7 +45,7 @@ class SharedArguments:
         found: dict[Any, int] = {}
         with suppress(Exception):  # it ends, its arguments move, or they cannot be pickled
             for ts in list(self._worker.state.tasks[key].dependencies):
-                if len(ts.dependents) > 1 and (ts.nbytes or 0) <= SMALL:
+                if len(ts.dependents) > 1 and (ts.nbytes or 0) <= 1_000_000:
                     made = pickle.dumps(self._worker.data[ts.key])
                     if COUNTING not in made:
                         found[ts.key] = hash(made)

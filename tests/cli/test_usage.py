@@ -9,10 +9,10 @@ import pytest
 from commands import printed
 
 from dask_slaq.cli.main import slaq
-from dask_slaq.core.owners.usage import DAY, Usage, UsageKey
+from dask_slaq.core.owners.usage import DAY_SECONDS, Usage, UsageKey
 from dask_slaq.run_history import RunStore
 
-TODAY = int(time.time() // DAY)
+TODAY = int(time.time() // DAY_SECONDS)
 HOSTILE = "red \x1b[31m"  # owners are users' text
 run = functools.partial(printed, slaq, "usage")
 

@@ -99,7 +99,7 @@ async def test_history_is_what_the_status_was_read_in_pieces(c, s, plugin, a, b)
             await until(lambda k=k: inside(plugin).reports["a"] == k + 1)
             plugin.run_once()
             told.append(status_of_jobs(plugin.jobs))
-        with mock.patch("dask_slaq.core.jobs.history.PIECE", 200):
+        with mock.patch("dask_slaq.core.jobs.history.PIECE_BYTES", 200):
             inside(plugin).epochs.read = read
             history = await slaq.history(c)
     assert len(asked) >= 6

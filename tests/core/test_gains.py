@@ -12,7 +12,7 @@ from dask_slaq.core.forecast import FitStatus, Forecast
 from dask_slaq.core.forecast.corrections import ending
 from dask_slaq.core.forecast.types import HORIZONS
 from dask_slaq.core.gains import Gains, Interpolation
-from dask_slaq.core.milestones import FIRST, iterations_to_target
+from dask_slaq.core.milestones import FIRST_PART, iterations_to_target
 from dask_slaq.core.runtime.job_speeds import Speeds
 
 GRIDS = [HORIZONS, np.array([0.0, 1.0, 3.0]), np.array([0.0, 0.5, 1.25, 7.5]), HORIZONS * 100]
@@ -81,7 +81,7 @@ def test_a_young_job_has_a_few_iterations_to_go_and_falls_back_if_it_never_repor
     none, ten = np.full(1, math.nan), np.array([10.0])
     assert iterations_to_target(young, none, np.zeros(1), most=ten)[0] == 1.0
     first = replace(young, n_reports=np.array([1]))
-    expected = FIRST * 11.0 - 1.0
+    expected = FIRST_PART * 11.0 - 1.0
     assert iterations_to_target(first, none, np.zeros(1), most=ten)[0] == pytest.approx(expected)
 
 

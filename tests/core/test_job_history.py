@@ -5,7 +5,15 @@ import pytest
 
 from dask_slaq.client.queries import dataset
 from dask_slaq.core.jobs import history as module
-from dask_slaq.core.jobs.history import MOST_BYTES, OVERHEAD, PIECE, ROW, VARIABLES, Epochs, threads
+from dask_slaq.core.jobs.history import (
+    MOST_BYTES,
+    OVERHEAD_BYTES,
+    PIECE_BYTES,
+    ROW,
+    VARIABLES,
+    Epochs,
+    threads,
+)
 
 
 def values(*shares: float, **more) -> dict:
@@ -62,7 +70,7 @@ def test_the_oldest_epochs_go_and_so_do_the_names_of_their_jobs():
         epochs.add(float(k), [f"job-{k}", "always"], values(float(k), 1.0))
         if k % 5 == 0:
             epochs.end(f"short-{k}", values(7.0), 1.0)
-    assert len(epochs) == 3 and epochs.nbytes == 3 * (2 * ROW.itemsize + OVERHEAD)
+    assert len(epochs) == 3 and epochs.nbytes == 3 * (2 * ROW.itemsize + OVERHEAD_BYTES)
     assert set(shares(pieces(epochs))) == {"job-17", "job-18", "job-19", "always"}
 
 
@@ -84,7 +92,8 @@ def test_of_many_jobs_fewer_epochs_are_kept(monkeypatch):
     epochs = Epochs(1000)
     for k in range(40):
         epochs.add(float(k), names, values(*[float(k)] * 100))
-    assert epochs.nbytes <= 50_000 and len(epochs) == 50_000 // (100 * ROW.itemsize + OVERHEAD)
+    assert epochs.nbytes <= 50_000
+    assert len(epochs) == 50_000 // (100 * ROW.itemsize + OVERHEAD_BYTES)
     assert dataset(pieces(epochs)).time.values[-1] == 39.0
 
 
@@ -95,14 +104,14 @@ def test_two_hundred_jobs_for_an_hour_are_small_and_come_in_pieces():
         epochs.add(float(k), names, jobs)
     assert len(epochs) == 3600 and epochs.nbytes <= MOST_BYTES
     found = pieces(epochs)
-    assert all(len(piece["rows"]) <= 1.1 * PIECE for piece in found) and len(found) > 20
+    assert all(len(piece["rows"]) <= 1.1 * PIECE_BYTES for piece in found) and len(found) > 20
     data = dataset(found)
     assert dict(data.sizes) == {"job": 200, "epoch": 3600}
     assert (data.share == np.arange(200.0)[:, None]).all()
 
 
 def test_epochs_that_come_and_go_between_two_pieces(monkeypatch):
-    monkeypatch.setattr(module, "PIECE", 1)
+    monkeypatch.setattr(module, "PIECE_BYTES", 1)
     epochs = Epochs(6)
     for k in range(6):
         epochs.add(float(k), ["a", f"job-{k}"], values(float(k), 0.0))

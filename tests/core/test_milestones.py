@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from training import train
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.policies.quality_driven import TO_END
+from dask_slaq.core.policies.quality_driven import EXCHANGE_RATE_AT_END
 
 WORKERS = {"w0": 4, "w1": 4}
 #: Seconds from one look at the index to the next, in which eight threads compute at most.
@@ -119,7 +119,7 @@ def test_a_job_that_is_taken_to_be_at_its_target_is_not_last():
     engine.reallocate(WORKERS, 30.0)
     index = {name: engine.grants[name].index for name in ("done", "begun", "big")}
     assert index["done"] > index["begun"] > index["big"]
-    assert index["done"] == pytest.approx(1 / (TO_END * 3.0))
+    assert index["done"] == pytest.approx(1 / (EXCHANGE_RATE_AT_END * 3.0))
 
 
 @pytest.mark.parametrize("policy", ["first-to-target", "max-total"])

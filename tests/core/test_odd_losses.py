@@ -19,7 +19,7 @@ from loss_curves import (
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import LossPredictor, at_horizon
-from dask_slaq.core.jobs.reports import LOST, Iterations, is_usable
+from dask_slaq.core.jobs.reports import LOST_REPORTS, Iterations, is_usable
 from dask_slaq.core.trials import SearchSettings, Trials, WorkerQuota, choose
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -390,7 +390,7 @@ def test_iterations_without_a_usable_loss_count(seed, n):
     why = engine.grants["job"].why
     assert why.startswith("all its losses are nan or infinite")
     lost = engine.grants["job"].predicted == 0.0, engine.grants["job"].normalized == 1.0
-    assert n < LOST or all(lost)
+    assert n < LOST_REPORTS or all(lost)
 
 
 @given(SEEDS)
@@ -422,7 +422,7 @@ def test_losses_near_overflow_count_as_infinite(seed):
 
 
 def test_a_job_whose_losses_become_nan_diverges():
-    losses = [*(0.9**k for k in range(20)), *[math.nan] * LOST]
+    losses = [*(0.9**k for k in range(20)), *[math.nan] * LOST_REPORTS]
     engine = train_in_turns({"job": losses, "other": losses[:20]})
     assert "its last 8 losses are nan or infinite: it diverges" in engine.grants["job"].why
     assert engine.grants["job"].predicted == 0.0

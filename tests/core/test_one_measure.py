@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from training import train
 
 from dask_slaq.core.engine import Engine
-from dask_slaq.core.milestones import FIRST
+from dask_slaq.core.milestones import FIRST_PART
 from dask_slaq.core.policies import EXCHANGE_RATE
-from dask_slaq.core.policies.quality_driven import TO_END
+from dask_slaq.core.policies.quality_driven import EXCHANGE_RATE_AT_END
 
 WORKERS = {"w0": 4, "w1": 4}
 BY_FORECAST = ["max-total", "first-to-target"]
@@ -80,7 +80,7 @@ def test_a_training_at_its_target_goes_on_to_its_end_as_other_work_does():
     engine.reallocate(WORKERS, 60.0)
     index = {name: engine.grants[name].index for name in ("training", "later", "batch")}
     assert index["batch"] == pytest.approx(1 / (EXCHANGE_RATE * 10.0))
-    assert index["later"] > index["batch"] > index["training"] > 1 / (TO_END * 101.0)
+    assert index["later"] > index["batch"] > index["training"] > 1 / (EXCHANGE_RATE_AT_END * 101.0)
 
 
 @pytest.mark.parametrize("policy", BY_FORECAST)
@@ -91,7 +91,8 @@ def test_a_training_before_its_first_report_has_its_iterations_left(policy):
     engine.observe_demand("new", 8)
     engine.observe_left("new", 10.0, more=True)
     engine.reallocate(WORKERS, 30.0)
-    target, end = (10.0 + n * 40.0 for n in (10 * FIRST - 1, 9))  # an iteration takes 40 so far
+    # An iteration takes 40 so far.
+    target, end = (10.0 + n * 40.0 for n in (10 * FIRST_PART - 1, 9))
     assert engine.grants["new"].index == pytest.approx(
         1 / target if policy == "first-to-target" else 1 / (end + 30.0)
     )

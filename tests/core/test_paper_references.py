@@ -13,7 +13,7 @@ from scipy.optimize import curve_fit
 
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast.corrections import scale
-from dask_slaq.core.forecast.paper import DECAY, PaperPredictor
+from dask_slaq.core.forecast.paper import DECAY_FACTOR, PaperPredictor
 from dask_slaq.core.policies import Snapshot, policy
 
 EPOCH = 3.0
@@ -36,7 +36,7 @@ def linear(k, mu, b, c):
 def weighted_fit(losses):
     """§4.2.2: both families by least squares, with weights that decay; the one that fits better."""
     k, least, best = np.arange(1.0, len(losses) + 1), np.inf, None
-    weight, first, fall = DECAY ** (k[-1] - k), losses[0], losses[0] - losses[-1]
+    weight, first, fall = DECAY_FACTOR ** (k[-1] - k), losses[0], losses[0] - losses[-1]
     low = {sublinear: [0, 0, 0, -np.inf], linear: [0, -np.inf, -np.inf]}
     for limit in losses[-1] - fall * np.array([0.01, 0.1, 0.5]):
         b = 1 + np.log(first - limit) / -np.log(0.9)

@@ -11,9 +11,9 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.core.jobs import ends as ends_module
 from dask_slaq.core.jobs.arrays import JobArrays
 from dask_slaq.core.jobs.ends import ANNOUNCED, GUESSED, EndForecasts
-from dask_slaq.core.jobs.fair_clock import COLUMNS, POINTS, FairClock
+from dask_slaq.core.jobs.fair_clock import COLUMNS, MOST_AGES, FairClock
 from dask_slaq.core.jobs.jobs import Epoch
-from dask_slaq.core.jobs.promises import EXPLORED, refill_tokens, still_new
+from dask_slaq.core.jobs.promises import EXPLORED_EPOCHS, refill_tokens, still_new
 from dask_slaq.core.owners.terms import OwnerTerms
 
 CORES = 8.0
@@ -78,7 +78,7 @@ def test_the_past_is_known_to_a_part_of_the_age(step):
     ages = np.arange(1, len(received) + 1) * step
     for age in rng.uniform(0, 1000, 50):
         known = world.clock.served(world.rows[:1], np.array([age])).item()
-        near = 3 * 1000 / POINTS
+        near = 3 * 1000 / MOST_AGES
         low, high = np.interp([age - near, age + near], ages, received[:, 0])
         assert low - 1e-6 <= known <= high + 1e-6
 
@@ -110,7 +110,7 @@ def engine_of(**seconds: float) -> Engine:
 
 
 def test_a_job_is_new_until_it_has_used_two_epochs_of_its_share_of_the_threads():
-    share = EXPLORED * EPOCH * CAPACITY / 4
+    share = EXPLORED_EPOCHS * EPOCH * CAPACITY / 4
     engine = engine_of(a=share - 0.1, b=share + 0.1, c=0.0, d=0.0)
     found = still_new(engine.jobs, Epoch(0.0, EPOCH, EPOCH, CAPACITY))
     by_name = dict(zip(engine.jobs.order().names, found.tolist(), strict=True))
@@ -275,7 +275,7 @@ def test_nothing_is_expected_before_the_second_report_until_like_jobs_have_shown
         table.release(row)
     _, found = stated(ends, table, False, 1e6, left=99.0)
     assert np.isfinite(found.expected) == shown
-    assert ends.hits.ended == min(said, ends_module.HITS)  # what was not shown is not counted
+    assert ends.hits.ended == min(said, ends.held.maxlen)  # what was not shown is not counted
 
 
 @pytest.mark.parametrize("seconds", [1e-300, 1e300])

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.owners import usage
-from dask_slaq.core.owners.budgets import ALERT_AT, Budgets
+from dask_slaq.core.owners.budgets import ALERT_PART, Budgets
 from dask_slaq.core.owners.owners import Owners
 from dask_slaq.core.owners.terms import OwnerTerms, check_owners
 from dask_slaq.core.owners.usage import (
-    DAY,
-    EARLIER,
+    DAY_SECONDS,
+    EARLIER_DAY,
     OTHERS,
     Ledger,
     Spent,
@@ -33,7 +33,7 @@ def test_jobs_beyond_the_bound_of_a_day_are_added_up():
     ledger = Ledger()
     for n in range(5000):
         ledger.of(7, "ann", "svm", f"svm-{n}").core_seconds += 1
-    assert len(ledger.rows) == usage.MOST_BY_JOB + 1 and total(ledger) == 5000
+    assert len(ledger.rows) == usage.MOST_ROWS_BY_JOB + 1 and total(ledger) == 5000
     by_kind = sum_by(ledger.rows.items(), ["kind", "day"])
     assert by_kind == {("svm", 7): Usage(core_seconds=5000)}
     assert sum_by(ledger.rows.items(), ["job"])[OTHERS,].core_seconds == 4000
@@ -61,10 +61,10 @@ def test_former_days_are_added_up_where_nothing_takes_them():
 
 
 def test_use_fades_by_the_half_life():
-    now = 100 * DAY + DAY / 2
-    assert decayed(EARLIER, 9e9, now, 7 * DAY) == 0
-    assert decayed(93, 800.0, now, 7 * DAY) == pytest.approx(400.0)
-    assert decayed(100, 8.0, now, DAY / 4) == pytest.approx(4.0)  # a quarter of a day ago
+    now = 100 * DAY_SECONDS + DAY_SECONDS / 2
+    assert decayed(EARLIER_DAY, 9e9, now, 7 * DAY_SECONDS) == 0
+    assert decayed(93, 800.0, now, 7 * DAY_SECONDS) == pytest.approx(400.0)
+    assert decayed(100, 8.0, now, DAY_SECONDS / 4) == pytest.approx(4.0)  # a quarter of a day ago
 
 
 @pytest.mark.parametrize("by", ["week", [], ["owner", "x"], None, 3, [["owner"]]])
@@ -79,7 +79,9 @@ steps = st.lists(
     st.tuples(st.integers(0, 12), st.sampled_from(NAMES), st.floats(-1e5, 1e5)), max_size=60
 )
 budget = st.builds(
-    OwnerTerms, core_hours=st.floats(0.1, 100), period=st.integers(1, 8).map(lambda n: n * DAY)
+    OwnerTerms,
+    core_hours=st.floats(0.1, 100),
+    period=st.integers(1, 8).map(lambda n: n * DAY_SECONDS),
 )
 terms = st.dictionaries(st.sampled_from(["ann", "ann@lab", "bob", "default"]), budget)
 
@@ -95,7 +97,7 @@ def test_each_budget_counts_the_whole_days_of_its_period(steps, terms, today):
             entries.append((day, name, seconds))
             told += budgets.update(owners, day)
     told += budgets.update(owners, today)
-    assert all(each.part >= ALERT_AT for each in told)
+    assert all(each.part >= ALERT_PART for each in told)
     for name in NAMES:
         own = next((n for n in (name, name.partition("@")[0], "default") if n in terms), None)
         found = budgets.of(name)
@@ -107,7 +109,7 @@ def test_each_budget_counts_the_whole_days_of_its_period(steps, terms, today):
             mine -= {"ann@lab"} & terms.keys()
         if "@" in own:
             mine = {own}
-        days = terms[own].period / DAY
+        days = terms[own].period / DAY_SECONDS
         used = sum(s for day, n, s in entries if n in mine and today - days < day <= today)
         assert (0.0 if found is None else found.used) == pytest.approx(used / 3600, abs=1e-6)
         if found is not None:
@@ -115,23 +117,23 @@ def test_each_budget_counts_the_whole_days_of_its_period(steps, terms, today):
 
 
 def test_each_level_is_told_once_and_again_after_it_was_left():
-    spent, owners = Spent(), Owners({"ann": OwnerTerms(core_hours=1.0, period=2 * DAY)})
+    spent, owners = Spent(), Owners({"ann": OwnerTerms(core_hours=1.0, period=2 * DAY_SECONDS)})
     budgets, told = Budgets(spent), []
     for day, seconds in zip((0, 0, 0, 0, 1, 2, 2), (2e3, 1e3, 0, 900, 60, 60, 3e3), strict=True):
         spent.add(day, "ann", seconds)
         told.append([each.is_over for each in budgets.update(owners, day)])
     assert told == [[], [False], [], [True], [], [], [False]]
-    owners.terms = {"ann": OwnerTerms(core_hours=2.0, period=2 * DAY)}
+    owners.terms = {"ann": OwnerTerms(core_hours=2.0, period=2 * DAY_SECONDS)}
     assert budgets.update(owners, 2) == [] and not budgets.of("ann").is_over
     assert Budgets(spent).update(Owners({"ann": OwnerTerms(2.0)}), 2) == []
 
 
 def test_what_was_spent_is_bounded_and_the_newest_days_stay(monkeypatch):
     spent = Spent()
-    for day in (*range(500), 3, EARLIER):
+    for day in (*range(500), 3, EARLIER_DAY):
         spent.add(day, "ann", 1.0)
     assert len(spent.days) == usage.MOST_DAYS and min(spent.days) == 500 - usage.MOST_DAYS
-    monkeypatch.setattr(usage, "MOST_SPENT", 40)
+    monkeypatch.setattr(usage, "MOST_SPENT_NUMBERS", 40)
     for n in range(90):
         spent.add(500 + n // 30, f"owner-{n}", 1.0)
     assert sum(map(len, spent.days.values())) == spent._size <= 40
@@ -159,7 +161,7 @@ def test_an_owner_over_its_budget_deserves_what_nobody_else_can_use(policy):
 def test_budgets_are_read_and_mistakes_named():
     given = {"core-hours": 2000, "period": "30d", "over": "wait"}
     found = check_owners({"ann": {"weight": 2, "budget": given}})["ann"]
-    assert found == OwnerTerms(2.0, core_hours=2000.0, period=30 * DAY, over="wait")
+    assert found == OwnerTerms(2.0, core_hours=2000.0, period=30 * DAY_SECONDS, over="wait")
     assert check_owners({"ann": {"budget": {"core-hours": math.inf}}})["ann"] == OwnerTerms()
     for wrong, words in (
         ({"budget": 2000}, "budget of owner 'ann' must be a mapping such as"),

@@ -216,7 +216,7 @@ def test_readers_say_what_is_wrong_and_change_nothing(tmp_path, write, words):
 
 
 def test_a_slow_disk_costs_runs_and_no_memory(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("dask_slaq.run_history.store.MOST_WAITING", 5)
+    monkeypatch.setattr("dask_slaq.run_history.store.MOST_WAITING_REQUESTS", 5)
     gate = threading.Event()
     store = RunStore(tmp_path / "runs.db")
     store.add_usage([], lambda: gate.wait(30))

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from dask_slaq.core.owners.usage import DAY, OTHERS, Usage, UsageKey
+from dask_slaq.core.owners.usage import DAY_SECONDS, OTHERS, Usage, UsageKey
 from dask_slaq.run_history import RunStore, read_usage, usage_as_dicts
 from dask_slaq.run_history import store as store_module
 
-TODAY = int(time.time() // DAY)
+TODAY = int(time.time() // DAY_SECONDS)
 
 
 @pytest.fixture
@@ -38,7 +38,9 @@ def test_what_is_written_is_added(path):
     assert read_usage(path, ["job", "day"], since=TODAY).keys() == {("svm-1", TODAY)}
     first, second = usage_as_dicts(read_usage(path, ["day", "kind"]), ["day", "kind"])
     assert (first["kind"], second["kind"], second["jobs"]) == ("", "svm", 3)
-    assert first["day"] < second["day"] == time.strftime("%Y-%m-%d", time.gmtime(TODAY * DAY))
+    assert (
+        first["day"] < second["day"] == time.strftime("%Y-%m-%d", time.gmtime(TODAY * DAY_SECONDS))
+    )
 
 
 def test_old_usage_is_added_up_and_none_is_lost(path, monkeypatch):
@@ -59,7 +61,7 @@ def test_old_usage_is_added_up_and_none_is_lost(path, monkeypatch):
 
 
 def test_usage_is_written_once_where_the_file_was_locked_for_a_while(path, monkeypatch):
-    monkeypatch.setattr(store_module, "LOOK_EVERY", 0)
+    monkeypatch.setattr(store_module, "LOOK_RUNS", 0)
     failures = [sqlite3.OperationalError("database is locked")] * 2
 
     def prune_to(*args):
@@ -69,7 +71,7 @@ def test_usage_is_written_once_where_the_file_was_locked_for_a_while(path, monke
     store = RunStore(path)
     assert store.flush()
     monkeypatch.setattr(store_module.sql, "prune_to", prune_to)
-    monkeypatch.setattr(store_module, "PAUSE", 0.01)
+    monkeypatch.setattr(store_module, "PAUSE_SECONDS", 0.01)
     store.add_usage([(UsageKey(TODAY, "ann", "", ""), Usage(1.0))])
     assert store.flush() and not failures
     store.close()

@@ -28,7 +28,7 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.jobs.history import table
-from dask_slaq.core.owners.usage import DAY
+from dask_slaq.core.owners.usage import DAY_SECONDS
 from dask_slaq.scheduler.board import add_pages
 from dask_slaq.scheduler.board.data import (
     GREY,
@@ -279,13 +279,13 @@ async def test_usage_per_day_is_stacked_by_owner_and_bounded(c, s, plugin, a):
     plot = pages.UsagePlot(s)
     plot.update()
     assert not data_of(s).usage["top"] and not plot.root.legend.visible
-    today, spent = int(time.time() // DAY), inside(plugin).accounts.spent
+    today, spent = int(time.time() // DAY_SECONDS), inside(plugin).accounts.spent
     for day, owner, seconds in ((today, "ann", 3.0), (today, "bob", 6.0), (today - 1, "ann", 2.0)):
         spent.add(day, owner, seconds)
     usage = newest(s).usage
     boxes = zip(*(usage[key] for key in ("owner", "bottom", "top")), strict=True)
     assert list(boxes) == [("ann", 0.0, 2.0), ("bob", 0.0, 6.0), ("ann", 6.0, 9.0)]
-    assert usage["left"][0] < usage["right"][0] < usage["left"][1] == today * DAY * 1000
+    assert usage["left"][0] < usage["right"][0] < usage["left"][1] == today * DAY_SECONDS * 1000
     plot.update()
     assert plot.root.legend.visible and plot.root.legend.items[0].label.field == "owner"
     for n in range(100):

@@ -16,7 +16,7 @@ from bokeh.document import Document
 
 from dask_slaq.scheduler.board.pages import Note
 from dask_slaq.scheduler.board.search_page import (
-    MOST_IN_ALL,
+    MOST_POINTS,
     SearchPage,
     make_data,
     search_data_of,
@@ -98,7 +98,7 @@ def test_columns_are_bounded_whatever_the_models_are(n):
     else:
         assert all(clear)
     points = sum(map(len, found.curves["x"]))
-    assert points <= max(MOST_IN_ALL, 6 * n)
+    assert points <= max(MOST_POINTS, 6 * n)
     assert len(found.table["rank"]) == n
     for columns in (found.curves, found.forecasts, found.table):
         assert len({len(column) for column in columns.values()}) == 1

@@ -28,7 +28,7 @@ from driving import (
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
-from dask_slaq.core.owners.usage import DAY, Usage, UsageKey
+from dask_slaq.core.owners.usage import DAY_SECONDS, Usage, UsageKey
 from dask_slaq.run_history import RunStore
 
 SECOND = 1 / 3600
@@ -40,7 +40,7 @@ def budget(seconds, over="spare", **more):
 
 def spend(plugin, owner, seconds):
     """Have an owner have used some core-seconds today."""
-    inside(plugin).accounts.spent.add(int(time.time() // DAY), owner, seconds)
+    inside(plugin).accounts.spent.add(int(time.time() // DAY_SECONDS), owner, seconds)
     inside(plugin).accounts.tick()
 
 
@@ -133,7 +133,7 @@ async def test_four_fifths_of_a_budget_are_an_alert_and_operators_change_it(c, s
         await c.scheduler.slaq_owner(owner="ann", by="root", period="1h")
     await c.scheduler.slaq_owner(owner="ann", by="root", core_hours=9.0, over="wait")
     terms = inside(plugin).terms.of("ann@desk")
-    assert (terms.core_hours, terms.period, terms.over) == (9.0, 30 * DAY, "wait")
+    assert (terms.core_hours, terms.period, terms.over) == (9.0, 30 * DAY_SECONDS, "wait")
 
 
 def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
@@ -163,7 +163,7 @@ def test_a_budget_counts_over_restarts_what_dask_counted(tmp_path):
 @gen_cluster(client=True, nthreads=[1, 1])
 async def test_usage_of_days_before_the_period_does_not_count(c, s, a, b, tmp_path):
     path = str(tmp_path / "runs.db")
-    store, today = RunStore(path), int(time.time() // DAY)
+    store, today = RunStore(path), int(time.time() // DAY_SECONDS)
     for age, used in ((0, 1.0), (29, 2.0), (30, 4.0), (100, 8.0), (800, 16.0)):
         store.add_usage([(UsageKey(today - age, "ann", "svm", f"svm-{age}"), Usage(used))])
     store.close()
@@ -181,7 +181,7 @@ async def test_no_task_runs_before_usage_is_read(c, s, a, b, over, tmp_path, mon
     """Neither of an owner that has used its budget before the start, nor of one that has not."""
     path, read = str(tmp_path / "runs.db"), threading.Event()
     store, usage = RunStore(path), RunStore.usage
-    store.add_usage([(UsageKey(int(time.time() // DAY), "ann", "svm", "a"), Usage(9.0))])
+    store.add_usage([(UsageKey(int(time.time() // DAY_SECONDS), "ann", "svm", "a"), Usage(9.0))])
     store.close()
     monkeypatch.setattr(RunStore, "usage", lambda *args: read.wait(60) and usage(*args))
 

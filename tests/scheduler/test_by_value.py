@@ -138,7 +138,7 @@ async def test_a_worker_drains_before_it_is_given_back(c, s, plugin, a, b, monke
         assert s.workers_to_close(target=1) == [going]
         plugin.run_once()
         assert inside(plugin).draining == {going}
-        monkeypatch.setattr("dask_slaq.scheduler.by_value.PATIENCE", 0.0)
+        monkeypatch.setattr("dask_slaq.scheduler.by_value.PATIENCE_SECONDS", 0.0)
         plugin.run_once()  # nobody asks any more: the cluster is no longer adaptive
         assert not inside(plugin).draining and not plugin.pools.draining
         del first, rest

@@ -95,7 +95,7 @@ def test_a_file_that_was_full_before_does_not_begin_twice(tmp_path):
 
 
 def test_events_that_come_faster_than_they_are_written_end_it_too(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("dask_slaq.scheduler.event_log.MOST_WAITING", 5)
+    monkeypatch.setattr("dask_slaq.scheduler.event_log.MOST_WAITING_EVENTS", 5)
     journal = Journal(str(tmp_path / "slaq.jsonl"), 10_000, 2)
     with journal._lines.lock, caplog.at_level(logging.ERROR):  # the disk hangs
         for _ in range(50):

@@ -21,10 +21,10 @@ from dask_slaq.core.forecast import from_past_runs
 
 #: Bounds of what is remembered on purpose, made small: a test reaches them at once.
 BOUNDS = {
-    "core.jobs.ends": {"REMEMBERED": 4},
+    "core.jobs.ends": {"MOST_SCORES": 4},
     "core.jobs.history": {"MOST_ENDED": 4},
-    "core.run_history.runs": {"MOST_KINDS": 4, "MOST_PER_KIND": 4},
-    "core.owners.usage": {"MOST_BY_JOB": 4, "MOST_OF_A_DAY": 4, "MOST_ROWS": 4},
+    "core.run_history.runs": {"MOST_KINDS": 4, "MOST_RUNS_PER_KIND": 4},
+    "core.owners.usage": {"MOST_ROWS_BY_JOB": 4, "MOST_ROWS_OF_A_DAY": 4, "MOST_ROWS": 4},
     "core.trials.ended": {"MOST_BYTES": 1},
     "run_history.following": {"MOST_LOADED_KINDS": 4},
     "scheduler.jobs.scheduled_jobs": {"MOST_ENDED": 4},

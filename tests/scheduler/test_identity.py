@@ -13,7 +13,7 @@ from driving import begun, gen_cluster, inside, let_end, name_a_task, start_plug
 
 import dask_slaq as slaq
 from dask_slaq.core.errors import InvalidSetting, NotAllowed
-from dask_slaq.core.owners.usage import DAY
+from dask_slaq.core.owners.usage import DAY_SECONDS
 
 TLS = [("tls://127.0.0.1", 1)] * 2
 
@@ -71,7 +71,7 @@ def test_the_certificate_says_who_a_client_is(security):
                 assert log.getvalue() == told
                 # Another name gives bob no other budget.
                 await slaq.set_owner("bob", core_hours=1e-9, over="wait", client=carol)
-                inside(plugin).accounts.spent.add(int(time() // DAY), "bob", 1.0)
+                inside(plugin).accounts.spent.add(int(time() // DAY_SECONDS), "bob", 1.0)
                 inside(plugin).accounts.tick()
                 async with slaq.job("b", owner="eve", client=bob):
                     assert inside(plugin).queued == {"b"}

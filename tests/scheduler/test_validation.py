@@ -21,7 +21,7 @@ from driving import (
 import dask_slaq as slaq
 from dask_slaq.client.connection import request
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.settings import LONGEST_NAME, shown
+from dask_slaq.core.settings import MOST_NAME_CHARACTERS, shown
 from dask_slaq.scheduler.requests import validation as edge
 
 HUGE = "x" * 2_000_000
@@ -54,7 +54,7 @@ async def test_a_job_that_may_not_be_opened_is_refused_at_its_caller_alone(c, s,
 @with_plugin([1])
 async def test_what_may_be_given_is_taken(c, s, plugin, a):
     given = {"weight": np.float64(2.0), "max_iter": np.int64(5), "gang": True, "resources": None}
-    await request(c, "slaq_open", name="x" * LONGEST_NAME, client=c.id, **given)
+    await request(c, "slaq_open", name="x" * MOST_NAME_CHARACTERS, client=c.id, **given)
     ((name, job),) = inside(plugin).jobs.items()
     assert (job.weight, inside(plugin).pool(name).gang) == (2.0, True)
     await request(c, "slaq_close", name=name, client=c.id)
@@ -91,7 +91,7 @@ async def test_a_plugin_that_failed_can_be_replaced_while_jobs_run(c, s, a):
 
 @with_plugin([1])
 async def test_bad_reports_are_counted_and_said_now_and_then(c, s, plugin, a, monkeypatch):
-    monkeypatch.setattr(edge, "PAUSE", 0.5)
+    monkeypatch.setattr(edge, "PAUSE_SECONDS", 0.5)
     async with slaq.job("a", client=c) as job:
         with captured_logger("dask_slaq", propagate=False) as log:
             for i in range(3000):

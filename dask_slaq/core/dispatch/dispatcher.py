@@ -17,7 +17,7 @@ from itertools import chain, islice, product
 from typing import Any
 
 from dask_slaq.core.dispatch.cluster import Cluster, Pinned
-from dask_slaq.core.dispatch.constants import LOOKED_AT, SHORT
+from dask_slaq.core.dispatch.constants import MOST_COMPARED, SHORT_SECONDS
 from dask_slaq.core.dispatch.job_queue import ENTITLED, Handover, JobQueue, Key
 from dask_slaq.core.dispatch.order import Order
 from dask_slaq.core.dispatch.ready import ANY, Ready
@@ -262,7 +262,7 @@ class Dispatcher:
         for constraints, ready in pool.filed.items():
             if constraints.label is not None and not self.cluster.free(constraints.label):
                 continue
-            for slots in list(islice(self._preferred(ready), LOOKED_AT)):
+            for slots in list(islice(self._preferred(ready), MOST_COMPARED)):
                 task = ready.at(slots.address)
                 if task is None:
                     continue
@@ -308,13 +308,13 @@ class Dispatcher:
         others = len(self.order.waiting.pools) > 1
         if made and task.loads and others and not owed and task.constraints is ANY:
             most = spread = sum(made.values()) / self.cluster.threads + 1
-            late = self._now - pool.kept_since >= SHORT  # others took what opened
+            late = self._now - pool.kept_since >= SHORT_SECONDS  # others took what opened
             if moves and (late or not self._opens_soon(made, most)):
                 most = math.inf
         best: Slots | None = None
         least: tuple[bool, float, bool] | None = None
         for looked, slots in enumerate(self._open()):
-            if best is not None and looked >= LOOKED_AT:
+            if best is not None and looked >= MOST_COMPARED:
                 break
             there = made.get(slots.address, 0.0) / slots.nthreads
             rank = (slots.load >= slots.nthreads, there, slots.address not in pool.granted.planned)
@@ -331,16 +331,16 @@ class Dispatcher:
         """Return whether a busy worker with at most that much data per thread opens soon."""
         return any(
             made.get(slots.address, 0.0) / slots.nthreads <= most
-            and slots.next_end(self._now) <= SHORT
-            for slots in islice(self.cluster.busy(), LOOKED_AT)
+            and slots.next_end(self._now) <= SHORT_SECONDS
+            for slots in islice(self.cluster.busy(), MOST_COMPARED)
         )
 
     def _moved(self, pool: JobQueue, ready: Ready[Handover]) -> tuple[Handover, Slots, str] | None:
         """Return a task that waits longer for a preferred worker than for its inputs to move."""
-        free = list(islice(self.free.values(), LOOKED_AT))
+        free = list(islice(self.free.values(), MOST_COMPARED))
         count = ready.count_at
         for here in heapq.nlargest(
-            LOOKED_AT, ready.preferred, key=lambda here: (count[here], here)
+            MOST_COMPARED, ready.preferred, key=lambda here: (count[here], here)
         ):
             task = ready.at(here) if here else None
             if task is None:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dask_slaq.core.dispatch.constants import BETWEEN_MESSAGES, EPSILON, MOMENT
+from dask_slaq.core.dispatch.constants import MESSAGE_SECONDS
 from dask_slaq.core.dispatch.ready import ANY, DurationEstimate, Ready, TaskConstraints, Waiting
 from dask_slaq.core.grants import Terms
+from dask_slaq.core.jobs.arrays import EPSILON_THREADS
 
 # Classes of the jobs of one owner, in the order in which they are served.
 OWED, OWNER_OWED, ENTITLED, WITHIN_CAP, OVER_CAP = range(5)
@@ -100,7 +101,7 @@ class Handover:
         elapsed = now - self.start
         if elapsed < self.expected:
             return max(self.soonest - elapsed, 0.0)
-        return max(elapsed - self.expected - 2 * BETWEEN_MESSAGES, 0.0)
+        return max(elapsed - self.expected - 2 * MESSAGE_SECONDS, 0.0)
 
 
 @dataclass(eq=False)
@@ -196,7 +197,7 @@ class Gaps:
     computed: float = 0.0  # core-seconds since
     mean: float = math.inf  # of their seconds
     spell: float = 0.0  # mean of the core-seconds between two
-    width: float = 0.0  # tasks at once, `NARROWER` with each gap
+    width: float = 0.0  # tasks at once, fewer with each gap
 
 
 @dataclass(slots=True, eq=False)
@@ -235,9 +236,10 @@ class Guarantee:
     def tokens_in(self, now: float) -> float:
         """Return the seconds until it holds tokens, as of at least a moment; inf if never."""
         owed = self.owed(now)
-        if owed > (1 - 1e-6) * MOMENT * self.rate:  # which rounding of times does not miss
+        moment = 1e-4  # seconds after which a job is served that used up its tokens
+        if owed > (1 - 1e-6) * moment * self.rate:  # which rounding of times does not miss
             return 0.0
-        return MOMENT - owed / self.rate if self.rate else math.inf
+        return moment - owed / self.rate if self.rate else math.inf
 
     def settle(self, now: float) -> None:
         """Add what has accrued to the balance, so that what is above the maximum is lost."""
@@ -339,8 +341,8 @@ class JobQueue:
         A fraction of a thread is one for a part of the time, by tokens.
         """
         left = self.granted.share - self.threads + self.lent
-        if left <= EPSILON or left >= 1 - EPSILON:
-            return 0.0 if left > EPSILON else math.inf
+        if left <= EPSILON_THREADS or left >= 1 - EPSILON_THREADS:
+            return 0.0 if left > EPSILON_THREADS else math.inf
         return self.tokens.tokens_in(now)
 
     def enter(self, task: Handover, worker: str, *, moves: bool) -> None:

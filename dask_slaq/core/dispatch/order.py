@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from itertools import groupby
 
-from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK
+from dask_slaq.core.dispatch.constants import BACK_SECONDS, SLACK_SECONDS
 from dask_slaq.core.dispatch.job_queue import (
     ENTITLED,
     OVER_CAP,
@@ -25,9 +25,6 @@ from dask_slaq.core.dispatch.job_queue import (
     Key,
 )
 from dask_slaq.core.dispatch.ready import ANY, Waiting
-
-#: Jobs with ready tasks that are asked whether they come before another one.
-MOST_ASKED = 50
 
 
 class Order:
@@ -109,7 +106,7 @@ class Order:
         if len(pool.filed) == 1 and ANY in pool.filed:
             first = pool.filed[ANY].at()
             if first is not None and first.rootish:  # results in memory are used before
-                service += SLACK * granted.share / pool.weight
+                service += SLACK_SECONDS * granted.share / pool.weight
         rank = 2 if group is not None and group.on_leftovers else int(standing > OWNER_OWED)
         return Key(
             rank, -owner_lag * (rank == 0), standing, since, -granted.index, service,
@@ -142,16 +139,16 @@ class Order:
 
     def has_before(self, key: Key, now: float) -> bool:
         """Return whether a job with ready tasks comes before one with this `key`."""
-        some = itertools.islice(self.waiting.pools, MOST_ASKED)
+        some = itertools.islice(self.waiting.pools, 50)  # not all, of very many
         return any((mine := self.key(pool, now)) is not None and mine < key for pool in some)
 
     def coming(self, now: float) -> list[JobQueue]:
-        """Return the jobs that are likely to have ready tasks again within `BACK_WITHIN`."""
+        """Return the jobs that are likely to have ready tasks again within `BACK_SECONDS`."""
         return [
             pool
             for pool in self.waiting.coming
-            if pool.gaps.mean < min(BACK_WITHIN, pool.gaps.spell)
-            and (pool.ready or pool.running or now - pool.gaps.left_at < BACK_WITHIN)
+            if pool.gaps.mean < min(BACK_SECONDS, pool.gaps.spell)
+            and (pool.ready or pool.running or now - pool.gaps.left_at < BACK_SECONDS)
         ]
 
     def sent(self, task: Handover) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from dask_slaq.core.dispatch.constants import NEWEST, TRIVIAL
+from dask_slaq.core.dispatch.constants import TRIVIAL_SECONDS
 
 #: Entries of a heap, besides two for each task that is there, above which those of others go.
-FEW = 16
+FEW_ENTRIES = 16
 #: Preferred workers of a task that has none.
 NOWHERE = ("",)
 
@@ -82,16 +82,16 @@ class DurationEstimate:
             if like.mean == math.inf:
                 like.mean = seconds
             off = seconds - like.mean
-            like.mean += NEWEST * off
-            like.deviation += NEWEST * (abs(off) - like.deviation)
+            like.mean += 0.5 * off  # the weight of the newest task in Dask's running mean
+            like.deviation += 0.5 * (abs(off) - like.deviation)
             like.soonest = max(like.mean - 2 * like.deviation, 0.0)
             like = like.everywhere
 
     @property
     def is_trivial(self) -> bool:
-        """Whether such a task usually takes less than `TRIVIAL` seconds."""
+        """Whether such a task usually takes less than `TRIVIAL_SECONDS`."""
         like = self if self.mean < math.inf or self.everywhere is None else self.everywhere
-        return like.mean + like.deviation < TRIVIAL
+        return like.mean + like.deviation < TRIVIAL_SECONDS
 
     @property
     def expected(self) -> float:
@@ -161,7 +161,7 @@ class Ready(Generic[Task]):
             if not left:
                 del self.count_at[preferred]
                 self._heaps.pop(preferred, None)
-            elif len(heap) > 2 * left + FEW:  # most were sent from elsewhere
+            elif len(heap) > 2 * left + FEW_ENTRIES:  # most were sent from elsewhere
                 heap = self._heaps[preferred] = [each for each in heap if each[2] in self._tasks]
                 heapq.heapify(heap)
         return True

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from dask_slaq.core.dispatch.cluster import Cluster
-from dask_slaq.core.dispatch.constants import BACK_WITHIN, SLACK, WORTH
+from dask_slaq.core.dispatch.constants import BACK_SECONDS, SLACK_SECONDS
 from dask_slaq.core.dispatch.job_queue import Group, Handover, JobQueue
 from dask_slaq.core.dispatch.order import Order
 from dask_slaq.core.dispatch.ready import ANY
@@ -93,7 +93,7 @@ class SlotRules:
         meanwhile, it would wait until these end (anticipatory scheduling: Iyer and Druschel, SOSP
         2001).
         """
-        if mean <= BACK_WITHIN:
+        if mean <= BACK_SECONDS:
             return 0
         kept = 0.0
         for other in self.coming:
@@ -101,7 +101,7 @@ class SlotRules:
                 continue
             running = other.running.values()
             ends = max((sent.seconds_left(self._now) for sent in running), default=0.0)
-            if ends <= end + 2 * BACK_WITHIN:
+            if ends <= end + 2 * BACK_SECONDS:
                 due = other.gaps.width
                 if other.granted.index != pool.granted.index:  # else it is to catch up
                     due = min(due, other.granted.share)
@@ -114,9 +114,10 @@ class SlotRules:
         if one.on_spare != other.on_spare:
             return other.on_spare
         if one.granted.index == other.granted.index:
-            behind = SLACK * self._cluster.threads / 2 / (one.weight + other.weight)
+            behind = SLACK_SECONDS * self._cluster.threads / 2 / (one.weight + other.weight)
             return one.service + behind < other.service
-        return one.granted.index > WORTH * max(other.granted.index, 0.0) and one.granted.share >= 1
+        # Four times as high: a slot that is kept stands idle.
+        return one.granted.index > 4.0 * max(other.granted.index, 0.0) and one.granted.share >= 1
 
     def _is_left(self, task: Handover, slots: Slots) -> bool:
         """Return whether the next free thread of a worker is left to an owner at its limit.
@@ -124,7 +125,7 @@ class SlotRules:
         A task of the owner computes there. Its next task can only start on that thread, and must
         not find it taken.
         """
-        if not self._at_limit or task.like.mean <= BACK_WITHIN:
+        if not self._at_limit or task.like.mean <= BACK_SECONDS:
             return False
         groups = (sent.pool.group for sent in slots.tasks.values() if sent.pool.group is not None)
         return any(not self._at_limit.isdisjoint(group.line()) for group in groups)

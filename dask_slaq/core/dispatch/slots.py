@@ -8,8 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dask_slaq.core.dispatch.constants import BETWEEN_MESSAGES, BRIEF, BUSY_TRIP, ROUND_TRIP
-from dask_slaq.core.dispatch.ready import FEW
+from dask_slaq.core.dispatch.constants import (
+    BRIEF_SECONDS,
+    BUSY_TRIP_SECONDS,
+    MESSAGE_SECONDS,
+    ROUND_TRIP_SECONDS,
+)
+from dask_slaq.core.dispatch.ready import FEW_ENTRIES
 
 if TYPE_CHECKING:
     from dask_slaq.core.dispatch.job_queue import Handover
@@ -74,7 +79,7 @@ class Slots:
             task.start = now
             del self.waits[task.order]
             self.ours -= task.key is not None
-        if len(self.queue) > 2 * len(self.waits) + FEW:  # most were stolen, or cancelled
+        if len(self.queue) > 2 * len(self.waits) + FEW_ENTRIES:  # most were stolen, or cancelled
             self.queue = [each for each in self.queue if each in self.waits]
             heapq.heapify(self.queue)
 
@@ -116,9 +121,9 @@ class Slots:
     def opens_in(self, now: float, prefetch: float) -> float:
         """Return the seconds until it may be sent a task: one that starts within `prefetch`.
 
-        One task per thread waits there, or short ones until they take `ROUND_TRIP` in total, those
-        below `BRIEF` until they take `BUSY_TRIP`, at most eight: else a thread would idle until the
-        next one comes. One may overtake a backlog that Dask has sent.
+        One task per thread waits there, or short ones until they take `ROUND_TRIP_SECONDS` in
+        total, those below `BRIEF_SECONDS` until they take `BUSY_TRIP_SECONDS`, at most eight: else
+        a thread would idle until the next one comes. One may overtake a backlog that Dask has sent.
         """
         over, threads = self.load - self.nthreads, self.nthreads
         if over < 0 or over > self.ours:
@@ -133,9 +138,9 @@ class Slots:
             elif (elapsed := now - task.start) < task.expected:
                 end = min(end, max(task.soonest - elapsed, 0.0))
             else:  # expected ever later: only its end tells more
-                late = min(late, elapsed - task.expected - 2 * BETWEEN_MESSAGES)
-        trip = BUSY_TRIP if longest < BRIEF else ROUND_TRIP
-        least = max(min(prefetch, trip), BETWEEN_MESSAGES)
+                late = min(late, elapsed - task.expected - 2 * MESSAGE_SECONDS)
+        trip = BUSY_TRIP_SECONDS if longest < BRIEF_SECONDS else ROUND_TRIP_SECONDS
+        least = max(min(prefetch, trip), MESSAGE_SECONDS)
         if self.ours >= threads and max(seconds, self.ours * least / 8) >= least * threads:
             return math.inf  # no thread idles until the worker reports the next end
         wait = seconds / threads - prefetch

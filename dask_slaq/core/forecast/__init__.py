@@ -1,7 +1,7 @@
 """Forecasts of loss curves: see `Predictor` for the interface, `LossPredictor` for the default."""
 
-from dask_slaq.core.forecast.corrections import NOISE_FLOOR as NOISE_FLOOR
-from dask_slaq.core.forecast.corrections import USUAL as USUAL
+from dask_slaq.core.forecast.corrections import NOISE_DEVIATIONS as NOISE_DEVIATIONS
+from dask_slaq.core.forecast.corrections import USUAL_ITERATIONS as USUAL_ITERATIONS
 from dask_slaq.core.forecast.corrections import at_horizon as at_horizon
 from dask_slaq.core.forecast.corrections import diverging as diverging
 from dask_slaq.core.forecast.corrections import ending as ending

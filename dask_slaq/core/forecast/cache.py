@@ -8,17 +8,17 @@ import numpy as np
 
 from dask_slaq.core.forecast.corrections import as_usual, hold_beyond
 from dask_slaq.core.forecast.experts.basis import product
-from dask_slaq.core.forecast.history import MOST, Histories, NormalizedWindow
+from dask_slaq.core.forecast.history import MOST_SPANS, Histories, NormalizedWindow
 from dask_slaq.core.forecast.types import HORIZONS, FitStatus, interpolation
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
 
-#: A job is due for a refit after one report, plus one more per `MATURITY` reports so far, at most
-#: `MOST_UNFITTED`.
-MATURITY, MOST_UNFITTED = 16, 6
-#: (MOST_UNFITTED, n_horizons, n_horizons): matrix n - 1 interpolates the falls at each horizon plus
-#: n iterations from the falls at the horizons.
+#: A job is due for a refit after one report, plus one more per 16 reports so far, at most after
+#: this many.
+MOST_UNFITTED_REPORTS = 6
+#: (n_reports, n_horizons, n_horizons): matrix n - 1 interpolates the falls at each horizon plus n
+#: iterations from the falls at the horizons.
 LATER: FloatArray = np.stack(
-    [interpolation(HORIZONS + n, HORIZONS) for n in range(1, MOST_UNFITTED + 1)]
+    [interpolation(HORIZONS + n, HORIZONS) for n in range(1, MOST_UNFITTED_REPORTS + 1)]
 )
 
 
@@ -52,8 +52,8 @@ class ForecastCache(JobArrays):
         """Return priorities (n_jobs,) of refits: at least 1 if due, inf before the first fit."""
         column = self.column
         count, fitted = history.column["count"][rows], column["fitted"][rows]
-        age = (count - fitted) / np.minimum(1 + fitted // MATURITY, MOST_UNFITTED)
-        since = np.minimum(count - column["total"][rows], MOST_UNFITTED)
+        age = (count - fitted) / np.minimum(1 + fitted // 16, MOST_UNFITTED_REPORTS)
+        since = np.minimum(count - column["total"][rows], MOST_UNFITTED_REPORTS)
         now = column["reduction"][rows, since]  # horizon n is in column n for n <= 6
         with np.errstate(invalid="ignore"):  # the level is nan before the first fit
             error = np.abs(history.newest(rows) - (column["level"][rows] - now))
@@ -81,10 +81,10 @@ class ForecastCache(JobArrays):
         since = history.column["count"][rows] - column["total"][rows]
         while len(rows):
             for n in np.unique(since).tolist():
-                self._move(rows[since == n], min(n, MOST_UNFITTED))
-            far = since > MOST_UNFITTED
+                self._move(rows[since == n], min(n, MOST_UNFITTED_REPORTS))
+            far = since > MOST_UNFITTED_REPORTS
             self._settle(rows[~far], history)
-            rows, since = rows[far], since[far] - MOST_UNFITTED
+            rows, since = rows[far], since[far] - MOST_UNFITTED_REPORTS
 
     def _move(self, rows: IntArray, since: int) -> None:
         """Move forecasts ahead by `since` iterations in which losses fall as predicted."""
@@ -144,7 +144,7 @@ class ForecastCache(JobArrays):
         few = status == FitStatus.TOO_FEW_REPORTS
         if few.any():
             usual = as_usual(history.column["first"][rows[few]], level[few], view.total[few])
-            left = np.where((view.zero > -MOST) & (level > zero), level - zero, np.inf)
+            left = np.where((view.zero > -MOST_SPANS) & (level > zero), level - zero, np.inf)
             fall[few] = np.minimum(usual, left[few, None])
         np.exp(level, out=level, where=view.in_logs)
         np.multiply(noise, level, out=noise, where=view.in_logs)

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from dask_slaq.core.forecast.history import POWERS
+from dask_slaq.core.forecast.history import POWERS_FACTOR
 from dask_slaq.core.forecast.types import HORIZONS, FitStatus, Forecast, Predictor, concave_hull
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
 
 #: Iterations in which a typical curve falls by half of its range.
-USUAL = 10.0
+USUAL_ITERATIONS = 10.0
 
 
 def as_usual(
@@ -21,7 +21,9 @@ def as_usual(
     """Return falls (n_jobs, n_horizons) of typical curves through the first and present loss."""
     done = total[:, None].astype(np.float64) - 1.0
     fallen = np.maximum(first - level, 0.0)[:, None]
-    rest = np.where(fallen > 0, fallen * USUAL / np.maximum(done, 1.0), _size(level)[:, None])
+    rest = np.where(
+        fallen > 0, fallen * USUAL_ITERATIONS / np.maximum(done, 1.0), _size(level)[:, None]
+    )
     return rest * _usual_part(done, horizons)
 
 
@@ -38,7 +40,7 @@ def unchanged(level: FloatArray, total: IntArray) -> FloatArray:
 
 def _usual_part(done: FloatArray, horizons: FloatArray = HORIZONS) -> FloatArray:
     """Return the part of its remaining fall that a typical curve makes by each horizon."""
-    return horizons / (horizons + done + USUAL)
+    return horizons / (horizons + done + USUAL_ITERATIONS)
 
 
 def unreported(forecast: Forecast, done: FloatArray) -> Forecast:
@@ -46,7 +48,7 @@ def unreported(forecast: Forecast, done: FloatArray) -> Forecast:
     silent = (forecast.n_reports == 0) & (forecast.remaining == 0)
     if not silent.any():
         return forecast
-    rest = USUAL / (USUAL + done)
+    rest = USUAL_ITERATIONS / (USUAL_ITERATIONS + done)
     fall = rest[:, None] * _usual_part(done[:, None], forecast.horizons)
     return replace(
         forecast,
@@ -73,7 +75,7 @@ def in_logs(forecast: Forecast, target: FloatArray) -> tuple[Forecast, FloatArra
 
     Of a range from 1e26 nothing would be left at 1e8, also of a loss that ends at 1e-4.
     """
-    logs = (forecast.level > 0) & (forecast.start / POWERS > forecast.level)
+    logs = (forecast.level > 0) & (forecast.start / POWERS_FACTOR > forecast.level)
     if not logs.any():
         return forecast, target
     size = np.where(logs, forecast.level, 1.0)
@@ -133,7 +135,7 @@ def first_at(needed: FloatArray, rising: FloatArray, horizons: FloatArray) -> Fl
 
 
 #: Smallest divisor, in standard deviations of the noise of one report.
-NOISE_FLOOR = 2.0
+NOISE_DEVIATIONS = 2.0
 
 
 def predicted_range(forecast: Forecast) -> FloatArray:
@@ -148,7 +150,7 @@ def scale(forecast: Forecast, normalizer: str = "range") -> FloatArray:
         size = np.where(forecast.largest_change > 0, forecast.largest_change, size)
     # A fall below the noise is not a visible gain. Without this floor, a job that only fluctuates
     # would be measured by its own fluctuations and always have much to gain.
-    size = np.maximum(size, NOISE_FLOOR * forecast.noise)
+    size = np.maximum(size, NOISE_DEVIATIONS * forecast.noise)
     # Division by a subnormal number would overflow.
     return np.where(size >= np.finfo(np.float64).tiny, size, 1.0)
 

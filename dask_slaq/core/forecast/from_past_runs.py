@@ -18,7 +18,7 @@ from dask_slaq.core.forecast.types import HORIZONS, FitStatus, concave_hull
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.run_history import (
     MIDDLES,
-    MOST_LIKE,
+    MOST_LIKE_RUNS,
     N_BINS,
     Kind,
     PastRun,
@@ -30,15 +30,13 @@ from dask_slaq.core.run_history import (
 
 #: Factors on the number of iterations of a like run.
 STRETCHES: FloatArray = 2.0 ** np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
-N_STRETCHES, AS_IS = len(STRETCHES), 2
-N_HYPOTHESES = MOST_LIKE * N_STRETCHES
+N_STRETCHES, AS_IS = len(STRETCHES), STRETCHES.tolist().index(1.0)
+N_HYPOTHESES = MOST_LIKE_RUNS * N_STRETCHES
 #: Widest standard deviation of that log: what is assumed when like runs tell nothing of it.
-ANY_RANGE = 2.0
-#: Maximum number of past runs of which the curves are kept at hand.
-MOST_TABLES = 1000
+ANY_DEVIATION = 2.0
 
 
-@lru_cache(MOST_TABLES)
+@lru_cache(1000)  # runs
 def _hypotheses(run: PastRun) -> NDArray[np.float32] | None:
     """Return the curves (n_stretches, n_bins) of a run; None if it tells nothing."""
     shape = shape_of(run) if run.outcome == "done" else None
@@ -66,7 +64,7 @@ class Hypotheses:
                 # Expected log of the first loss if it is > 0, and its standard deviation.
                 "log_first": ((), np.float64, 0.0),
                 "first_spread": ((), np.float64, np.inf),
-                "range_spread": ((), np.float64, ANY_RANGE),
+                "range_spread": ((), np.float64, ANY_DEVIATION),
             }
         )
         self._table.reset(len(traces.column["count"]) - 1)  # jobs may have begun before
@@ -113,7 +111,7 @@ class Hypotheses:
         range_spread = 0.25
         # One run tells its range, but not how much the ranges of such runs differ.
         spread = np.sqrt(float(weight @ (log_range - mean) ** 2) + range_spread**2 / len(runs))
-        column["range_spread"][slot] = np.clip(spread, range_spread, ANY_RANGE)
+        column["range_spread"][slot] = np.clip(spread, range_spread, ANY_DEVIATION)
 
     def likeness(self, slot: int) -> int:
         """Return the number of runs on which the forecast of a job rests."""

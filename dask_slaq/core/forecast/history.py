@@ -9,13 +9,13 @@ import numpy as np
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
 
 #: Reports among which a huge start is looked for, and reports that must follow it.
-START, FOLLOWING = 16, 4
+START_REPORTS, FOLLOWING_REPORTS = 16, 4
 #: A start is huge if it exceeds the highest loss that followed by more than this many times the
 #: range of what followed, and this many times its size. What fell to less than this part of it, or
 #: no longer changes, has converged instead.
-HUGE_RANGE, HUGE_SIZE, GONE = 100.0, 10.0, 1e-3
+HUGE_RANGES, HUGE_SIZES, GONE_PART = 100.0, 10.0, 1e-3
 #: Factor by which losses above zero have fallen from which on they are compared by their logs.
-POWERS = 1e3
+POWERS_FACTOR = 1e3
 
 
 class Histories(JobArrays):
@@ -67,7 +67,7 @@ class Histories(JobArrays):
 
     def _append_run(self, row: int, reports: FloatArray) -> None:
         """Append successive reports to one row, with the same result as `_append`."""
-        young = max(START - self.column["count"].item(row), 0)
+        young = max(START_REPORTS - self.column["count"].item(row), 0)
         for i in range(min(young, len(reports))):
             self._append(np.array([row]), reports[i : i + 1])
         if losses := reports[young:].tolist():
@@ -112,7 +112,7 @@ class Histories(JobArrays):
         ring[rows, count % self.window] = losses
         column["count"][rows] = count + 1
         self._append_to_mean(rows, losses)
-        young = (count >= FOLLOWING) & (count < min(START, self.n_means - 1))
+        young = (count >= FOLLOWING_REPORTS) & (count < min(START_REPORTS, self.n_means - 1))
         if young.any():
             self._cut_start(rows[young])
 
@@ -120,15 +120,15 @@ class Histories(JobArrays):
         """Cut huge first losses of `rows`, all of whose reports are in the ring."""
         column = self.column
         count = column["count"][rows, None]
-        age = count - 1 - np.arange(min(START, self.n_means))
+        age = count - 1 - np.arange(min(START_REPORTS, self.n_means))
         losses = column["ring"][rows, : age.shape[1]]
         highest = _of_later(np.where(age >= 0, losses, -np.inf), np.maximum)
         lowest = _of_later(np.where(age >= 0, losses, np.inf), np.minimum)
         with np.errstate(invalid="ignore"):  # where nothing followed
             over = losses - highest
-            huge = (over > HUGE_RANGE * (highest - lowest)) & (over > HUGE_SIZE * np.abs(highest))
-        huge &= (lowest < 0) | (lowest > GONE * highest)
-        huge &= (age >= FOLLOWING) & (highest > lowest)
+            huge = (over > HUGE_RANGES * (highest - lowest)) & (over > HUGE_SIZES * np.abs(highest))
+        huge &= (lowest < 0) | (lowest > GONE_PART * highest)
+        huge &= (age >= FOLLOWING_REPORTS) & (highest > lowest)
         for i in np.flatnonzero(huge.any(axis=1)).tolist():
             row, n = int(rows[i]), int(count[i, 0])
             end = int(np.flatnonzero(huge[i])[-1])
@@ -164,7 +164,9 @@ class Histories(JobArrays):
         first, lowest, known = column["first"][rows], column["lowest"][rows], column["count"][rows]
         bounded: BoolArray = (lowest >= 0) & column["bounded"][rows]
         # By then, a huge start was cut.
-        in_logs = bounded & (lowest > 0) & (first / POWERS > lowest) & (known >= START)
+        in_logs = (
+            bounded & (lowest > 0) & (first / POWERS_FACTOR > lowest) & (known >= START_REPORTS)
+        )
         return bounded, in_logs
 
     def newest(self, rows: IntArray) -> FloatArray:
@@ -201,7 +203,7 @@ def _of_later(losses: FloatArray, of: np.ufunc) -> FloatArray:
 
 
 #: Bound on normalized values, in spans of the window, so that nothing overflows.
-MOST = 1e6
+MOST_SPANS = 1e6
 
 
 class NormalizedWindow(NamedTuple):
@@ -217,7 +219,7 @@ class NormalizedWindow(NamedTuple):
     noise: FloatArray  # (n_jobs,) standard deviation of the noise of one report
     newest: FloatArray  # (n_jobs,) raw loss that is normalized to 0
     unit: FloatArray  # (n_jobs,) raw difference that is normalized to 1
-    zero: FloatArray  # (n_jobs,) the raw loss 0; -MOST if that is no bound
+    zero: FloatArray  # (n_jobs,) the raw loss 0; -MOST_SPANS if that is no bound
     logs: FloatArray  # (n_jobs, window) of loss / newest; 0 if zero is no bound
     log_noise: FloatArray  # (n_jobs,) standard deviation of the noise of `logs`
     in_logs: BoolArray  # (n_jobs,) rows in which losses stand for their logs
@@ -241,10 +243,10 @@ def normalize_window(history: Histories, rows: IntArray, back: IntArray) -> Norm
     unit = np.where(span > 0, span, 1.0)
     losses = (losses - newest[:, None]) / unit[:, None]
     with np.errstate(over="ignore"):  # means may be any number of spans away
-        means = np.clip((means - newest[:, None]) / unit[:, None], -MOST, MOST)
+        means = np.clip((means - newest[:, None]) / unit[:, None], -MOST_SPANS, MOST_SPANS)
     total = history.column["count"][rows] - back
     noise = report_noise(losses, known)
-    zero = np.where(bounded & ~in_logs, np.maximum(-newest / unit, -MOST), -MOST)
+    zero = np.where(bounded & ~in_logs, np.maximum(-newest / unit, -MOST_SPANS), -MOST_SPANS)
     logs = _logs(losses, zero)
     log_noise = report_noise(logs, known)
     return NormalizedWindow(
@@ -255,7 +257,7 @@ def normalize_window(history: Histories, rows: IntArray, back: IntArray) -> Norm
 
 def _logs(losses: FloatArray, zero: FloatArray) -> FloatArray:
     """Return the logs of losses relative to the newest one; 0 if not bounded by zero."""
-    bounded = zero > -MOST
+    bounded = zero > -MOST_SPANS
     # Lower bound on normalized losses above zero before logs are taken.
     logs = np.log(np.maximum(losses - zero[:, None], 1e-12))
     return np.where(bounded[:, None], logs - logs[:, :1], 0.0)

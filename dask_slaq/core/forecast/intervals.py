@@ -23,8 +23,6 @@ ON_TEST: IntArray = np.searchsorted(HORIZONS, LEARNING)
 EVERY: IntArray = np.arange(len(HORIZONS))
 #: Learning rate of the log width at each learned lead; the farther lead is tested less often.
 PACE = np.array([0.4, 0.7])
-#: Bounds of the log of the learned factor on a width.
-NARROWEST, WIDEST = -3.0, 4.0
 #: (n_leads, n_horizons) and (n_learning, n_horizons): linear interpolation from the leads to all
 #: horizons, over the log of the horizon.
 _LOG = np.log(np.maximum(HORIZONS, 1.0))
@@ -99,7 +97,7 @@ class Bands(JobArrays):
                 log_factor = column["log_factor"][:, side, lead]
                 # Fraction of the reports that should lie beyond each side.
                 moved = log_factor[tested] + pace * (missed - 0.1)
-                log_factor[tested] = np.clip(moved, NARROWEST, WIDEST)
+                log_factor[tested] = np.clip(moved, -3.0, 4.0)
             on_test[rows[over]] = 0
 
     def test(

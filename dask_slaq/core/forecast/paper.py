@@ -19,13 +19,11 @@ from dask_slaq.core.forecast.types import HORIZONS, FitStatus, Forecast, concave
 from dask_slaq.core.jobs.arrays import FloatArray
 
 #: Factor on the weight of a report per iteration of age, as in the authors' code.
-DECAY = 0.8
+DECAY_FACTOR = 0.8
 #: Reports that are kept and fitted: the weight of older ones is below 1e-6.
-WINDOW = 64
+WINDOW_REPORTS = 64
 #: Fewest reports that are fitted: a family has four parameters.
-FEWEST = 5
-#: Steps of a fit, and jobs fitted together, which bounds the memory.
-STEPS, CHUNK = 30, 256
+FEWEST_REPORTS = 5
 
 
 class _Family(Protocol):
@@ -82,27 +80,28 @@ class Fits(NamedTuple):
 
 
 def fit_losses(
-    histories: Sequence[Sequence[float]], ahead: FloatArray = HORIZONS, decay: float = DECAY
+    histories: Sequence[Sequence[float]], ahead: FloatArray = HORIZONS, decay: float = DECAY_FACTOR
 ) -> Fits:
-    """Fit the newest `WINDOW` losses of several jobs, by the better family for each.
+    """Fit the newest `WINDOW_REPORTS` losses of several jobs, by the better family for each.
 
-    Each has at least `FEWEST` losses, oldest first. `ahead` (n_ahead,) are iterations after the
-    last one, and `decay` is the factor on the weight of a report per iteration of age.
+    Each has at least `FEWEST_REPORTS` losses, oldest first. `ahead` (n_ahead,) are iterations after
+    the last one, and `decay` is the factor on the weight of a report per iteration of age.
     """
-    starts = range(0, len(histories), CHUNK)
-    parts = [_fit_some(histories[i : i + CHUNK], ahead, decay) for i in starts]
+    most = 256  # jobs fitted together, which bounds the memory
+    starts = range(0, len(histories), most)
+    parts = [_fit_some(histories[i : i + most], ahead, decay) for i in starts]
     return Fits(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _fit_some(histories: Sequence[Sequence[float]], ahead: FloatArray, decay: float) -> Fits:
-    count = np.array([min(len(losses), WINDOW) for losses in histories])[:, None]
+    count = np.array([min(len(losses), WINDOW_REPORTS) for losses in histories])[:, None]
     back = count - 1 - np.arange(count.max())  # age of each report; negative where there is none
     weight = np.where(back >= 0, decay ** np.maximum(back, 0), 0.0)
     weight /= weight.sum(axis=1, keepdims=True)
     # Time and loss of order 1: both families stay what they are.
     y = np.zeros(back.shape)
     for losses, row in zip(histories, y, strict=True):
-        newest = np.asarray(losses, float)[-WINDOW:]
+        newest = np.asarray(losses, float)[-WINDOW_REPORTS:]
         row[: len(newest)] = newest
         row[len(newest) :] = newest[-1]
     low, span = y.min(axis=1, keepdims=True), np.ptp(y, axis=1)[:, None]
@@ -144,7 +143,7 @@ def _fit(
     # Largest logarithm of a parameter, by size, and largest step of it: farther away than that a
     # parameter of almost nothing has no slope that would lead back.
     most, most_step = 50.0, 3.0
-    for _ in range(STEPS):
+    for _ in range(30):
         slope = centered(slope)[0]
         weighted = slope * weight[:, :, None]
         square = weighted.swapaxes(1, 2) @ slope
@@ -192,7 +191,7 @@ class PaperPredictor:
         """Start to follow a job. The target is ignored."""
         if job in self._losses:
             raise DuplicateJob(f"job {job!r} is followed already")
-        self._losses[job] = deque(maxlen=WINDOW)
+        self._losses[job] = deque(maxlen=WINDOW_REPORTS)
         self._facts[job] = [np.nan, 0.0, 0.0, np.nan, 0.0]
         self._fall[job] = np.zeros(len(HORIZONS))
 
@@ -215,8 +214,8 @@ class PaperPredictor:
     def fit(self) -> int:
         """Fit the jobs with new reports. Returns their number."""
         new, self._new = sorted(self._new), set()
-        few = [job for job in new if len(self._losses[job]) < FEWEST]
-        enough = [job for job in new if len(self._losses[job]) >= FEWEST]
+        few = [job for job in new if len(self._losses[job]) < FEWEST_REPORTS]
+        enough = [job for job in new if len(self._losses[job]) >= FEWEST_REPORTS]
         if few:
             first = np.array([self._facts[job][0] for job in few])
             level = np.array([self._losses[job][-1] for job in few])
@@ -244,7 +243,9 @@ class PaperPredictor:
             largest_change=largest,
             noise=np.zeros(len(facts)),
             n_reports=count.astype(np.int64),
-            status=np.where(count < FEWEST, int(FitStatus.TOO_FEW_REPORTS), int(FitStatus.OK)),
+            status=np.where(
+                count < FEWEST_REPORTS, int(FitStatus.TOO_FEW_REPORTS), int(FitStatus.OK)
+            ),
         )
 
     def _keep(self, jobs: list[str], level: FloatArray, rest: FloatArray, fall: FloatArray) -> None:

@@ -21,15 +21,13 @@ from dask_slaq.core.jobs.reports import MAX_LOSS, is_usable
 from dask_slaq.core.run_history import Kind, PastRuns
 
 #: Reports kept per job.
-WINDOW = 32
+WINDOW_REPORTS = 32
 ALLOWED = f"it must be a finite number between -{MAX_LOSS:g} and {MAX_LOSS:g}"
-#: Length of the list of waiting reports (two numbers each) at which it is moved to the histories.
-MOST_WAITING = 200_000
 #: Jobs processed together outside of fits, which bounds the memory for temporary arrays.
-BATCH = 4096
+MOST_JOBS = 4096
 #: Maximum number of refits per decision, or one per this many jobs if that is more. The jobs of
 #: highest priority are fitted and the other forecasts rolled forward, to bound a decision's time.
-MOST_FITS, MOST_PART = 256, 16
+MOST_FITS, JOBS_PER_FIT = 256, 16
 
 
 def _batches(rows: IntArray, size: int) -> Iterator[IntArray]:
@@ -57,11 +55,11 @@ class LossPredictor:
         self._asked: tuple[tuple[str, ...], IntArray] | None = None
         # Row and loss of each report in one flat list: cheapest to extend and to convert.
         self._new: list[float] = []
-        self._history = Histories(WINDOW)
+        self._history = Histories(WINDOW_REPORTS)
         self._cache = ForecastCache()
         self._bands = Bands()
         self._past_runs = None if past_runs is None else FromPastRuns(past_runs, self._cache)
-        self._experts = Ensemble(WINDOW, self._history.n_means)
+        self._experts = Ensemble(WINDOW_REPORTS, self._history.n_means)
         self._backtest = Backtest(self._experts.noise_cost)
         self._gate = trained()
 
@@ -107,7 +105,7 @@ class LossPredictor:
         if not is_usable(value):
             raise NonFiniteLoss(f"job {job!r} reported the loss {loss!r}; {ALLOWED}")
         self._new += (row, value)
-        if len(self._new) >= MOST_WAITING:
+        if len(self._new) >= 2 * 100_000:  # reports, of two numbers each
             self._take_in()
 
     def fit(self) -> int:
@@ -115,13 +113,13 @@ class LossPredictor:
         self._take_in()
         rows = np.flatnonzero(self._cache.column["reported"])
         due = self._due(rows)
-        for some in _batches(rows[~due], BATCH):
+        for some in _batches(rows[~due], MOST_JOBS):
             self._cache.roll_forward(some, self._history)
         # Jobs fitted together: their arrays fit in a processor's cache.
         for some in _batches(rows[due], 512):
             self._fit(some)
         now = self._cache.column
-        for some in _batches(rows, BATCH):
+        for some in _batches(rows, MOST_JOBS):
             fall = now["reduction"][some[:, None], ON_TEST]
             self._bands.test(some, now["level"][some], fall, now["total"][some])
         now["reported"][rows] = False
@@ -130,11 +128,11 @@ class LossPredictor:
     def _due(self, rows: IntArray) -> BoolArray:
         """Return which jobs are refitted now, and test the widths of intervals by the way."""
         refit_priority = np.empty(len(rows))
-        for some in _batches(np.arange(len(rows)), BATCH):
+        for some in _batches(np.arange(len(rows)), MOST_JOBS):
             self._bands.learn(rows[some], self._history)
             refit_priority[some] = self._cache.refit_priority(rows[some], self._history)
         due: BoolArray = refit_priority >= 1.0
-        most = max(MOST_FITS, len(self._row) // MOST_PART)
+        most = max(MOST_FITS, len(self._row) // JOBS_PER_FIT)
         over = len(rows) - most
         if due.sum() > most:
             due[np.argpartition(refit_priority, over)[:over]] = False
@@ -212,7 +210,7 @@ class LossPredictor:
         self._take_in()
         history = self._history.column
         count = history["count"].item(row)
-        if count > WINDOW:
+        if count > WINDOW_REPORTS:
             return
         self._past_runs.remove(row)
         fall = self._past_runs.add(row, kind)

@@ -12,6 +12,9 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+#: Threads. Smaller amounts, and differences between sums of shares, are rounding.
+EPSILON_THREADS = 1e-9
+
 
 class JobArrays:
     """Arrays that share their first axis. Rows are reused, and doubled when all are in use.

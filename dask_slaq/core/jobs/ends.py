@@ -20,35 +20,12 @@ from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
 #: Reasons for which a length is known: tasks that were counted; announced iterations; and these
 #: before the second report, while the cost of one is a guess.
 COUNTED, ANNOUNCED, GUESSED = range(3)
-#: Until ends have shown otherwise, logarithms of real seconds over the mean of the three times: at
-#: the begin, and what is added, times the cube of the part of the work that is done, to the end.
-#: Source of these five: `python -m benchmarks.ends --live --owners --load 1.2 --fit`, the lowest
-#: interval score (Gneiting and Raftery, JASA 2007). It gives .25, -.48, .39, .15 and 2.5; ends are
-#: later, and farther apart, where short newcomers keep coming.
-MIDDLE, TO_END = 0.35, -0.55
-#: Half the width of the band in logarithms: if all times agree, and per logarithm of the quotient
-#: of the longest and the shortest; and the factor of that for a guess.
-NARROWEST, SPREAD, GUESS = 0.38, 0.18, 3.0
-#: Part by which the promise of a job that begins is stated longer, to leave room for jobs to come;
-#: it shrinks to none at its end. `promise_kept` of that benchmark is 99 % with it.
-ROOM = 1.3
-#: Epochs over which the threads that a job had lately are a running mean, and least part of its
-#: fair share that these count as: it may have had nothing to do.
-LATELY, IDLE = 5.0, 0.1
-#: Epochs that a job has left at least: less cannot be told, as decisions are an epoch apart.
-SHORTEST = 0.25
 #: Parts of the work at which it is noted what is expected, for each job.
 MARKS = np.array([0.0, 0.2, 0.4, 0.6, 0.8])
-#: Scores that count as much as what is assumed, and scores that are remembered.
-PRIOR, REMEMBERED = 60, 200
-#: Scores count as no farther from the middle: quantiles of what is infinite are nan, for all jobs.
-FARTHEST = 10.0
-#: Quantiles of the band, their assumed scores, and quantile of the stated promise.
-BAND, ASSUMED, STATED = (0.1, 0.5, 0.9), np.array([-1.0, 0.0, 1.0]), 0.98
-#: Quotient of the ends of a band from which on it says nothing, and is not stated.
-WIDEST = 8.0
-#: Ends of which it is told how many were in their band.
-HITS = 50
+#: Maximum number of scores that are remembered.
+MOST_SCORES = 200
+#: Quantiles of the band, and their assumed scores.
+BAND, ASSUMED = (0.1, 0.5, 0.9), np.array([-1.0, 0.0, 1.0])
 
 #: Columns in a `JobArrays`. What was expected while the length was a guess, and then at each of
 #: `MARKS`, is noted at ``end_at``: see `EndForecasts.forecast`.
@@ -86,14 +63,17 @@ class EndForecasts:
     A score is 0 for the assumed middle, -1 for the low end of the assumed band, 1 for the high one.
     """
 
+    #: Quotient of the ends of a band from which on it says nothing, and is not stated.
+    widest = 8.0
+
     def __init__(self, table: JobArrays) -> None:
         self._table = table
-        self._scores = [deque[float](maxlen=REMEMBERED) for _ in range(3)]  # by reason
-        self._late = deque[float](maxlen=REMEMBERED)  # real over stated promises, as assumed
+        self._scores = [deque[float](maxlen=MOST_SCORES) for _ in range(3)]  # by reason
+        self._late = deque[float](maxlen=MOST_SCORES)  # real over stated promises, as assumed
         self._band = np.tile(ASSUMED, (3, 1))  # scores of the ends and the middle
         self._room = 1.0  # factor of the assumed room of promises
         # Of the last ended jobs: whether they ended in the band stated half-way.
-        self.held: deque[bool] = deque(maxlen=HITS)
+        self.held: deque[bool] = deque(maxlen=50)
         self._epoch = 0.0
 
     @property
@@ -124,11 +104,20 @@ class EndForecasts:
         self._epoch = epoch
         done, times = done_and_times(attained, total, rates, epoch)
         known, sure = ~np.isnan(times[0]), reason != GUESSED
-        middle = times.mean(axis=0) + MIDDLE + TO_END * done**3
-        half = NARROWEST + SPREAD * np.ptp(times, axis=0)
-        half = np.where(sure, half, GUESS * half)
+        # Until ends have shown otherwise, logarithms of real seconds over the mean of the three
+        # times: at the begin, and what is added, times the cube of the part that is done, to the
+        # end. Half the width of the band: if all times agree, and per logarithm of the quotient of
+        # the longest and the shortest; and the factor of that for a guess. Source of these five:
+        # `python -m benchmarks.ends --live --owners --load 1.2 --fit`, the lowest interval score
+        # (Gneiting and Raftery, JASA 2007). It gives .25, -.48, .39, .15 and 2.5; ends are later,
+        # and farther apart, where short newcomers keep coming.
+        middle = times.mean(axis=0) + 0.35 - 0.55 * done**3
+        half = 0.38 + 0.18 * np.ptp(times, axis=0)
+        half = np.where(sure, half, 3.0 * half)
         band = np.exp(middle + half * self._band[reason].T)
-        latest = np.maximum(promised, epoch) * (1 + ROOM * (1 - done))
+        # To leave room for jobs to come, the promise of one that begins is stated longer by this
+        # part, and at its end by none: `promise_kept` of that benchmark is 99 % with it.
+        latest = np.maximum(promised, epoch) * (1 + 1.3 * (1 - done))
         # One that has passed is not stated: it cannot be kept any more.
         stated = np.where(known, np.maximum(latest * self._room, band[1]), np.nan)
         mark = np.searchsorted(MARKS, done, side="right") * sure
@@ -140,7 +129,7 @@ class EndForecasts:
         young = known & (done >= MARKS[1]) & np.isnan(column["end_promised"][rows])
         column["end_promised"][rows[young]] = now + stated[young]
         column["end_threads"][rows[young]] = threads
-        return Ends(fair, stated, *np.where(band[2] > WIDEST * band[0], math.nan, band))
+        return Ends(fair, stated, *np.where(band[2] > self.widest * band[0], math.nan, band))
 
     def learn(self, row: int, now: float) -> None:
         """Compare what was expected of the job in a `row` with its end."""
@@ -149,27 +138,29 @@ class EndForecasts:
         at, noted = column["end_at"][row, marks], column["end_noted"][row, marks]
         middle, half, latest, low, high = noted.T
         real = np.maximum(now - at, 1e-9)
-        scores = ((np.log(real) - middle) / half).clip(-FARTHEST, FARTHEST)
+        # Quantiles of what is infinite would be nan, for all jobs.
+        scores = ((np.log(real) - middle) / half).clip(-10.0, 10.0)
         for mark, score in zip(marks, scores.tolist(), strict=True):
             self._scores[column["end_reason"].item(row) if mark else GUESSED].append(score)
         late = real / latest
         self._late.extend(late[late > 0].tolist())  # without a promise it is 0
         self._learn_quantiles()
         # Nobody could go by what was stated less than an epoch before the end.
-        shown = np.flatnonzero((at < now - self._epoch) & (high <= WIDEST * low))
+        shown = np.flatnonzero((at < now - self._epoch) & (high <= self.widest * low))
         if len(shown):
             half_way = shown[(len(shown) - 1) // 2]
             self.held.append(bool(low[half_way] <= real[half_way] <= high[half_way]))
 
     def _learn_quantiles(self) -> None:
         """Find the quantiles of the scores, mixed with those assumed while there are few."""
+        prior = 60  # scores that count as much as what is assumed
         for reason, scores in enumerate(self._scores):
             if scores:
-                part = 1 - math.exp(-len(scores) / PRIOR)
+                part = 1 - math.exp(-len(scores) / prior)
                 self._band[reason] = (1 - part) * ASSUMED + part * np.quantile(scores, BAND)
         if self._late:
-            part = 1 - math.exp(-len(self._late) / PRIOR)
-            self._room = max(float(np.quantile(self._late, STATED)), 1.0) ** part
+            part = 1 - math.exp(-len(self._late) / prior)
+            self._room = max(float(np.quantile(self._late, 0.98)), 1.0) ** part
 
 
 def done_and_times(
@@ -182,4 +173,5 @@ def done_and_times(
     known = np.isfinite(total) & (total > 0) & (rates[0] > 0)
     done = np.divide(attained, total, out=np.zeros(len(total)), where=known).clip(0.0, 1.0)
     left = np.where(known, np.maximum(total - attained, 0.0), math.nan)
-    return done, np.log(np.maximum(left / np.maximum(rates, 1e-3), SHORTEST * epoch))
+    # Less than a quarter of an epoch cannot be told, as decisions are an epoch apart.
+    return done, np.log(np.maximum(left / np.maximum(rates, 1e-3), 0.25 * epoch))

@@ -17,17 +17,14 @@ from dask_slaq.core.policies import fair_fill
 
 #: Ages of each job at which the clock remembers what it had received. When they are used up, every
 #: second one is dropped.
-POINTS = 64
-
-#: Maximum number of ends of jobs that are followed exactly between two calls.
-ENDS = 16
+MOST_AGES = 64
 
 #: Columns of the clock in a `JobArrays`. ``history`` has the core-seconds received at the ages
 #: ``0, step, 2 * step, …``, of which ``points`` are known. ``served`` is the amount at ``age``, the
 #: present age, or the one at which the job was done; ``weight`` the last one, ``cap`` the largest;
 #: ``width`` the tasks that it has had lately.
 COLUMNS = {
-    "fair_history": ((POINTS,), np.float64, 0.0),
+    "fair_history": ((MOST_AGES,), np.float64, 0.0),
     "fair_step": ((), np.float64, 0.0),
     "fair_points": ((), np.int64, 1),
     "fair_age": ((), np.float64, 0.0),
@@ -68,7 +65,7 @@ class FairClock:
         left = np.append(np.maximum(total - before, 0.0), self._ended[2])
         threads, given, spent = np.zeros((3, len(left)))
         rest = elapsed
-        for turn in range(ENDS, 0, -1):
+        for turn in range(16, 0, -1):  # of more ends of jobs, the rest share as they are then
             works = left > given
             cap = np.where(works, most, 0.0)
             cap[:n] = within(weight[:n], cap[:n])
@@ -110,9 +107,9 @@ class FairClock:
             value = before[at] + np.clip(part, 0.0, 1.0) * (after[at] - before[at])
             column["fair_history"][row, points] = value
             column["fair_points"][row] = points + 1
-            full = row[points + 1 == POINTS]
-            column["fair_history"][full, : POINTS // 2] = column["fair_history"][full, ::2]
-            column["fair_points"][full] = POINTS // 2
+            full = row[points + 1 == MOST_AGES]
+            column["fair_history"][full, : MOST_AGES // 2] = column["fair_history"][full, ::2]
+            column["fair_points"][full] = MOST_AGES // 2
             column["fair_step"][full] *= 2
         column["fair_age"][rows], column["fair_served"][rows] = age, after
 
@@ -127,7 +124,7 @@ class FairClock:
         now, newest = column["fair_served"][rows], column["fair_age"][rows]
         begin = history[rows, low]
         known = low < last
-        end = np.where(known, history[rows, np.minimum(low + 1, POINTS - 1)], now)
+        end = np.where(known, history[rows, np.minimum(low + 1, MOST_AGES - 1)], now)
         width = np.where(known, step, newest - low * step)
         part = np.divide(age - low * step, width, out=np.zeros(len(rows)), where=width > 0)
         served: FloatArray = begin + np.clip(part, 0.0, 1.0) * (end - begin)

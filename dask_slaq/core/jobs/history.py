@@ -18,9 +18,9 @@ VARIABLES = tuple(_KEPT)
 ROW = np.dtype([("job", "<u4"), *_KEPT.items()])
 #: Maximum bytes of the history, and bytes after which a piece ends. One hour of 200 jobs in epochs
 #: of one second takes 38 MB.
-MOST_BYTES, PIECE = 60_000_000, 1_000_000
-#: Maximum number of epochs in a piece, and bytes added per epoch to those of its rows.
-MOST_IN_PIECE, OVERHEAD = 5_000, 200
+MOST_BYTES, PIECE_BYTES = 60_000_000, 1_000_000
+#: Bytes added per epoch to those of its rows.
+OVERHEAD_BYTES = 200
 #: Maximum number of jobs that end between two epochs; more form an epoch of their own.
 MOST_ENDED = 1000
 
@@ -86,9 +86,9 @@ class Epochs:
         at = max(start, self._first)
         some: list[tuple[float, Rows]] = []
         size = 0
-        while at < stop and size < PIECE and len(some) < MOST_IN_PIECE:
+        while at < stop and size < PIECE_BYTES and len(some) < 5_000:
             some.append(self._kept[at - self._first])
-            size += some[-1][1].nbytes + OVERHEAD
+            size += some[-1][1].nbytes + OVERHEAD_BYTES
             at += 1
         if at >= stop and self._ended:
             some.append((time, np.concatenate(list(self._ended.values()))))
@@ -125,14 +125,14 @@ class Epochs:
         self._last.update((int(one["job"][0]), epoch + 1) for one in self._ended.values())
         self._last.update(dict.fromkeys(rows["job"].tolist(), epoch))
         self._kept.append((time, rows))
-        self.nbytes += rows.nbytes + OVERHEAD
+        self.nbytes += rows.nbytes + OVERHEAD_BYTES
         while len(self._kept) > self._most or (self.nbytes > MOST_BYTES and len(self) > 1):
             self._drop()
 
     def _drop(self) -> None:
         """Drop the oldest epoch, and the names of jobs that are not in a later one."""
         _, rows = self._kept.popleft()
-        self.nbytes -= rows.nbytes + OVERHEAD
+        self.nbytes -= rows.nbytes + OVERHEAD_BYTES
         for number in rows["job"].tolist():
             if self._last[number] == self._first:
                 name = self._names.pop(number)

@@ -12,7 +12,7 @@ import numpy as np
 from dask_slaq.core.errors import DuplicateJob, UnknownJob
 from dask_slaq.core.jobs import ends, fair_clock
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArrays
-from dask_slaq.core.jobs.reports import LOST
+from dask_slaq.core.jobs.reports import LOST_REPORTS
 from dask_slaq.core.jobs.settings import JOB_SETTINGS, OF_ENGINE
 from dask_slaq.core.placement import Workers
 from dask_slaq.core.runtime import Runtimes
@@ -201,7 +201,7 @@ class JobTable(Mapping[str, "JobRecord"]):
 
     def diverge(self, rows: IntArray) -> BoolArray:
         """Return which of the jobs (n,) in `rows` have had no usable loss for long."""
-        lost: BoolArray = self.runtimes.column["missed"][rows] >= LOST
+        lost: BoolArray = self.runtimes.column["missed"][rows] >= LOST_REPORTS
         return lost
 
     def max_slowdown(self, rows: IntArray, default: float) -> FloatArray:

@@ -13,15 +13,12 @@ from collections.abc import Callable
 import numpy as np
 
 from dask_slaq.core.jobs.arrays import BoolArray, FloatArray
-from dask_slaq.core.jobs.ends import ANNOUNCED, COUNTED, GUESSED, IDLE, LATELY, Ends
+from dask_slaq.core.jobs.ends import ANNOUNCED, COUNTED, GUESSED, Ends
 from dask_slaq.core.jobs.jobs import Epoch, JobTable
 
 #: Epochs' worth of its fair share up to which a job without a report comes first. Without a bound
 #: it would for as long as it runs.
-EXPLORED = 2.0
-#: Relative error of the work that a job is expected to have. A job that is due to have received all
-#: but this is due to end: the fair clock takes it for done, so its last task would wait otherwise.
-INEXACT = 0.01
+EXPLORED_EPOCHS = 2.0
 
 
 def credit_entitlement(jobs: JobTable, epoch: Epoch, weight: FloatArray) -> FloatArray:
@@ -36,10 +33,10 @@ def credit_entitlement(jobs: JobTable, epoch: Epoch, weight: FloatArray) -> Floa
 
 
 def still_new(jobs: JobTable, epoch: Epoch) -> BoolArray:
-    """Return which jobs (n_jobs,) have used at most `EXPLORED` epochs of their fair share."""
+    """Return which jobs (n_jobs,) used at most `EXPLORED_EPOCHS` of their fair share."""
     rows, column, seen = jobs.order().rows, jobs.table.column, jobs.runtimes.column
     weight = column["weight"][rows]
-    explored = EXPLORED * epoch.seconds * epoch.capacity * weight / weight.sum()
+    explored = EXPLORED_EPOCHS * epoch.seconds * epoch.capacity * weight / weight.sum()
     new: BoolArray = seen["attained"][rows] <= explored
     return new
 
@@ -78,9 +75,11 @@ def advance_fair_clock(
     reason = np.where(np.isfinite(column["max_iter"][rows]), announced, COUNTED)
     got = (attained - column["attained_before"][rows]) / max(elapsed, 1e-9)
     rate = np.where(np.isnan(column["end_rate"][rows]), share, column["end_rate"][rows])
-    rate += (1 - math.exp(-elapsed / (LATELY * seconds))) * (got - rate)
+    # A running mean over five epochs. Less than a tenth of its fair share does not count: it may
+    # have had nothing to do.
+    rate += (1 - math.exp(-elapsed / (5.0 * seconds))) * (got - rate)
     column["end_rate"][rows] = rate
-    rates = np.stack([share, np.minimum(capacity, usual), np.maximum(rate, IDLE * share)])
+    rates = np.stack([share, np.minimum(capacity, usual), np.maximum(rate, 0.1 * share)])
     return jobs.ends.forecast(
         rows, attained, total, rates, reason, fair, promised, seconds, now, capacity
     )
@@ -114,9 +113,10 @@ def refill_tokens(
     # Half of the slack only: until then all that is known of the job is that it waits.
     times = np.where(new, 1.0 + (times - 1.0) / 2, times)
     due, soon = (clock.served(rows, (age + ahead) / times) for ahead in (0.0, seconds))
-    # By then all of it should be done: what is left is due now, be it a little more than expected.
-    ends = due >= (1 - INEXACT) * total
-    more = np.minimum(fair * seconds, INEXACT * total)
+    # By then all but 1 % should be done, the error of what work is expected: what is left is due
+    # now, be it a little more. The fair clock takes the job for done: its last task would wait.
+    ends = due >= (1 - 0.01) * total
+    more = np.minimum(fair * seconds, 0.01 * total)
     due = np.where(ends, np.maximum(total, attained + more), due)
     soon = np.maximum(soon, due)
     known = np.isfinite(total)

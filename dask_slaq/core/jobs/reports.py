@@ -16,9 +16,7 @@ from dask_slaq.core.text import printable
 MAX_LOSS = 1e300
 #: Successive reports without a usable loss after which a training is said to diverge. Loss scaling
 #: in half precision begins with a few infinite ones.
-LOST = 8
-#: Minimum weight of the newest distance between two usable reports in their running mean.
-NEWEST = 0.2
+LOST_REPORTS = 8
 
 
 def is_usable(loss: float) -> bool:
@@ -46,13 +44,13 @@ def next_iteration(last: int, step: Any = None) -> int:
 
 def next_stride(stride: float, gaps: int, gap: int) -> float:
     """Return the mean iterations between usable reports after one more `gap`, the `gaps`-th."""
-    return stride + max(1.0 / gaps, NEWEST) * (gap - stride)
+    return stride + max(1.0 / gaps, 0.2) * (gap - stride)
 
 
 #: Maximum number of losses in a message of a task.
 MOST_LOSSES = 1000
 #: Maximum number of metrics besides the loss, and of characters of their names.
-MOST_METRICS, LONGEST_METRIC = 8, 100
+MOST_METRICS, MOST_METRIC_CHARACTERS = 8, 100
 
 
 def as_metrics(given: Any, loss: str = "") -> dict[str, float]:
@@ -66,7 +64,7 @@ def as_metrics(given: Any, loss: str = "") -> dict[str, float]:
         return {loss or "loss": as_loss(given)}
     if not given:
         raise InvalidSetting("report needs a loss, or metrics of which the first is the loss")
-    named = {printable(name)[:LONGEST_METRIC]: value for name, value in given.items()}
+    named = {printable(name)[:MOST_METRIC_CHARACTERS]: value for name, value in given.items()}
     if loss:
         if loss not in named:
             return {}
@@ -83,10 +81,10 @@ def as_metrics(given: Any, loss: str = "") -> dict[str, float]:
 
 def as_metric(name: Any) -> str | None:
     """Convert the name of the metric that is the loss; None without. Raises `InvalidSetting`."""
-    if name is None or (isinstance(name, str) and 0 < len(name) <= LONGEST_METRIC):
+    if name is None or (isinstance(name, str) and 0 < len(name) <= MOST_METRIC_CHARACTERS):
         return None if name is None else printable(name)
     raise InvalidSetting(
-        f"metric must be a name of at most {LONGEST_METRIC} characters, not {name!r}"
+        f"metric must be a name of at most {MOST_METRIC_CHARACTERS} characters, not {name!r}"
     )
 
 

@@ -26,9 +26,6 @@ from dask_slaq.core.settings import (
     shown,
 )
 
-#: Bounds, so that sums over jobs do not overflow.
-LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
-MOST_THREADS = 1e9
 #: What a target is: a loss, or a part of the predicted range of the loss.
 TARGET_KINDS = ("loss", "reduction")
 
@@ -58,13 +55,13 @@ class JobSetting:
 
 def _weight(value: Any) -> Any:
     require("weight", value, is_number(value) and value > 0, "a finite number > 0")
-    must = f"from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
-    return require("weight", value, LEAST_WEIGHT <= value <= MOST_WEIGHT, must)
+    # Sums over jobs must not overflow.
+    return require("weight", value, 1e-6 <= value <= 1e6, "from 1e-06 to 1e+06")
 
 
 def _threads(name: str, value: Any) -> Any:
     require(name, value, is_number(value) and value >= 0, "a finite number of threads >= 0")
-    return require(name, value, value <= MOST_THREADS, f"at most {MOST_THREADS:g}")
+    return require(name, value, value <= 1e9, "at most 1e+09")
 
 
 def _max_share(value: Any) -> Any:

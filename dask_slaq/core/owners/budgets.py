@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from dask_slaq.core.owners.owners import Owners
 from dask_slaq.core.owners.terms import DEFAULT, WAIT, OwnerTerms
-from dask_slaq.core.owners.usage import DAY, Spent
+from dask_slaq.core.owners.usage import DAY_SECONDS, Spent
 
 #: Part of a budget whose use is worth an alert.
-ALERT_AT = 0.8
+ALERT_PART = 0.8
 
 
 class Spending(NamedTuple):
@@ -51,14 +51,14 @@ class Spending(NamedTuple):
             "core_hours": self.terms.core_hours,
             "used": self.used,
             "left": self.left,
-            "days": self.terms.period / DAY,
+            "days": self.terms.period / DAY_SECONDS,
             "over": self.terms.over,
             "text": self.in_words(),
         }
 
     def in_words(self) -> str:
         """Return what was used, as a clause."""
-        days = self.terms.period / DAY
+        days = self.terms.period / DAY_SECONDS
         return (
             f"{self.account} has used {_hours(self.used)} of {_hours(self.terms.core_hours)} "
             f"core-hours of {'today' if days == 1 else f'the last {days:g} days'}"
@@ -77,7 +77,7 @@ class Budgets:
         self._as_of: object = None  # of these
 
     def update(self, owners: Owners | None, today: int) -> list[Spending]:
-        """Return budgets that have reached `ALERT_AT`, or all, since they were last returned."""
+        """Return budgets that have reached `ALERT_PART`, or all, since they were last returned."""
         self._owners, self._of_account = owners, {}
         terms: Mapping[str, OwnerTerms] = {} if owners is None else owners.terms
         with_budget = {name for name, each in terms.items() if each.has_budget}
@@ -105,7 +105,7 @@ class Budgets:
             for day, of_day in days.items():
                 for owner, seconds in of_day.items() if day < today else ():
                     for account, terms in owners.budgets_of(owner).items():
-                        if (today - day) * DAY < terms.period:
+                        if (today - day) * DAY_SECONDS < terms.period:
                             self._before[account] = self._before.get(account, 0.0) + seconds
         return self._before
 
@@ -113,7 +113,7 @@ class Budgets:
         """Return the budgets that have reached a level that was not told."""
         news, before, self._told = [], self._told, {}
         for account, spending in self._of_account.items():
-            level = 1.0 if spending.is_over else ALERT_AT if spending.part >= ALERT_AT else 0.0
+            level = 1.0 if spending.is_over else ALERT_PART if spending.part >= ALERT_PART else 0.0
             if level:
                 self._told[account] = level
                 if level > before.get(account, 0.0):

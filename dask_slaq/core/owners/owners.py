@@ -26,7 +26,7 @@ from dask_slaq.core.settings import teams_above
 LEAST_FACTOR = 0.1
 #: Seconds' worth of its deserved threads that an owner gets back at most, and seconds for which its
 #: account is kept while it has no job.
-SAVED = 10.0
+SAVED_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class _Account:
         """Credit and charge the `elapsed` seconds; all owners are `owed` core-seconds."""
         # Threads that nobody else wanted are no debt, but those of a gang may have been wanted.
         debt = self.deserved * epoch + owed - max(self.balance, 0.0)
-        most = max(SAVED * self.deserved, self.balance)
+        most = max(SAVED_SECONDS * self.deserved, self.balance)
         self.balance += self.deserved * elapsed - self.used
         self.balance = min(max(self.balance, -debt), most)
         if elapsed > 0:
@@ -232,7 +232,7 @@ class Owners:
         for gone in self._accounts.keys() - set(order.owners):
             account = self._accounts[gone]
             account.deserved, account.gone = 0.0, account.gone + elapsed
-            if account.gone > SAVED:
+            if account.gone > SAVED_SECONDS:
                 del self._accounts[gone]
         return self._grants(order, entitled, seconds)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.owners.usage import DAY
+from dask_slaq.core.owners.usage import DAY_SECONDS
 from dask_slaq.core.settings import check_owner, is_number, require, shown
 
 
@@ -44,10 +44,10 @@ class Reservations:
         # Maximum number of reservations that have not ended, and days that one may last or be
         # ahead.
         most, longest = 1000, 366
-        if not (max(first, now) < last <= now + longest * DAY):
+        if not (max(first, now) < last <= now + longest * DAY_SECONDS):
             raise InvalidSetting(
                 "a reservation must end after it begins, from now on and within "
-                f"{longest} days, not {(last - now) / DAY:.3g} days from now"
+                f"{longest} days, not {(last - now) / DAY_SECONDS:.3g} days from now"
             )
         if len(self.by_number) >= most:
             raise InvalidSetting(f"there are {most} reservations; remove one first")

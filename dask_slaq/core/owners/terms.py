@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.owners.usage import DAY, MOST_DAYS
+from dask_slaq.core.owners.usage import DAY_SECONDS, MOST_DAYS
 from dask_slaq.core.settings import (
     check_max_slowdown,
     check_owner,
@@ -34,7 +34,7 @@ class OwnerTerms(NamedTuple):
     max_slowdown: float | None = None  # factor of their fair time within which its jobs end
     max_jobs: float = math.inf  # jobs and searches at once; others wait for their end
     core_hours: float = math.inf  # budget: core-hours of the last days
-    period: float = 30 * DAY  # seconds of these, whole days
+    period: float = 30 * DAY_SECONDS  # seconds of these, whole days
     over: str = ON_SPARE  # what happens above it: `WAIT` or `ON_SPARE`
     max_resources: Mapping[str, float] | None = None  # most of each resource in use by its jobs
     value_per_hour: float | None = None  # of an hour of its jobs' time, in the unit of a price
@@ -118,8 +118,8 @@ def _checked(owner: str, key: str, value: Any) -> Any:
         return check_resources(value)
     if key == "period":
         days = re.fullmatch(r"\s*(\d+)\s*d(ays?)?\s*", value) if isinstance(value, str) else None
-        seconds = float(days[1]) * DAY if days else value
-        ok = is_number(seconds) and DAY <= seconds < MOST_DAYS * DAY
+        seconds = float(days[1]) * DAY_SECONDS if days else value
+        ok = is_number(seconds) and DAY_SECONDS <= seconds < MOST_DAYS * DAY_SECONDS
         require(name, value, ok, f"a number of days from 1d to {MOST_DAYS - 1}d")
         return float(seconds)
     if key == "max_slowdown":

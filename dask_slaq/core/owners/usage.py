@@ -13,16 +13,16 @@ from typing import Any, NamedTuple
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.settings import shown
 
-#: Seconds of a day. Days are counted from 1970, in UTC; `EARLIER` is all days that are long past.
-DAY, EARLIER = 86_400.0, -1
+#: Days are counted from 1970, in UTC; `EARLIER_DAY` is all days that are long past.
+DAY_SECONDS, EARLIER_DAY = 86_400.0, -1
 #: Name of the jobs, kinds and owners that are added up.
 OTHERS = "(others)"
 #: Ends of jobs. A job whose client left is ``lost``.
 OUTCOMES = ("done", "stopped", "failed", "lost")
 #: Maximum number of rows of one day, by job and in all; and of rows of all days in memory.
-MOST_BY_JOB, MOST_OF_A_DAY, MOST_ROWS = 1000, 3000, 20_000
+MOST_ROWS_BY_JOB, MOST_ROWS_OF_A_DAY, MOST_ROWS = 1000, 3000, 20_000
 #: Days of which `Spent` has the core-seconds by owner, and the numbers of a day and of all days.
-MOST_DAYS, MOST_SPENT = 366, 100_000
+MOST_DAYS, MOST_SPENT_NUMBERS = 366, 100_000
 
 
 class UsageKey(NamedTuple):
@@ -66,7 +66,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.rows: dict[UsageKey, Usage] = {}
-        self._day, self._known = EARLIER, set[UsageKey]()
+        self._day, self._known = EARLIER_DAY, set[UsageKey]()
 
     def of(self, day: int, owner: str, kind: str, job: str) -> Usage:
         """Return the row to add to. See `UsageKey`."""
@@ -76,9 +76,9 @@ class Ledger:
         if day != self._day:
             self._day, self._known = day, set()
         if key not in self._known:
-            if len(self._known) >= MOST_BY_JOB and job:
+            if len(self._known) >= MOST_ROWS_BY_JOB and job:
                 key = key._replace(job=OTHERS)
-            if len(self._known) >= MOST_OF_A_DAY and key not in self._known:
+            if len(self._known) >= MOST_ROWS_OF_A_DAY and key not in self._known:
                 key = UsageKey(day, OTHERS, OTHERS, OTHERS)
             self._known.add(key)
         if len(self.rows) >= MOST_ROWS:
@@ -92,7 +92,7 @@ class Ledger:
 
     def _shorten(self) -> None:
         """Add up the jobs of former days; if there are many rows still, these days as well."""
-        whole: dict[str, Any] = {"day": EARLIER, "kind": OTHERS, "job": OTHERS}
+        whole: dict[str, Any] = {"day": EARLIER_DAY, "kind": OTHERS, "job": OTHERS}
         for changed in ({"job": OTHERS}, whole):
             if len(self.rows) < MOST_ROWS // 2:
                 return
@@ -112,13 +112,13 @@ class Spent:
 
     def add(self, day: int, owner: str, seconds: float) -> None:
         """Add core-seconds of one day; negative ones correct what was charged before."""
-        if day == EARLIER:
+        if day == EARLIER_DAY:
             return
         if day not in self.days:
             self.days[day] = {}
             for past in [past for past in self.days if past <= max(self.days) - MOST_DAYS]:
                 self._drop(past)
-        while self._size >= MOST_SPENT and len(self.days) > 1:
+        while self._size >= MOST_SPENT_NUMBERS and len(self.days) > 1:
             self._drop(min(self.days))
         if (of_day := self.days.get(day)) is not None:
             self._size += owner not in of_day
@@ -154,7 +154,7 @@ def sum_by(
 
 def decayed(day: int, core_seconds: float, now: float, half_life: float) -> float:
     """Return the core-seconds of a day, halved for each half-life (seconds) since its middle."""
-    if day == EARLIER:
+    if day == EARLIER_DAY:
         return 0.0
-    middle = (day * DAY + min((day + 1) * DAY, max(now, day * DAY))) / 2
+    middle = (day * DAY_SECONDS + min((day + 1) * DAY_SECONDS, max(now, day * DAY_SECONDS))) / 2
     return core_seconds * 0.5 ** (max(now - middle, 0.0) / half_life)

@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
-from dask_slaq.core.placement.packing import EPSILON, Amounts, FreeThreads, joined
+from dask_slaq.core.jobs.arrays import EPSILON_THREADS, BoolArray, FloatArray, IntArray
+from dask_slaq.core.placement.packing import Amounts, FreeThreads, joined
 
 
 def place_all(
@@ -34,7 +34,7 @@ def place_all(
     addresses, threads = workers.addresses, workers.threads
     place_of = numbered(addresses) if eligible or affinity else {}
     share = np.where(share > 0, share, 0.0)
-    if share.sum() > threads.sum() + EPSILON:
+    if share.sum() > threads.sum() + EPSILON_THREADS:
         share *= threads.sum() / share.sum()
     board = FreeThreads(threads, len(jobs))
     before = moved(previous, jobs, addresses)
@@ -61,13 +61,13 @@ def _place_group(
     mine, inside = _mask(jobs, len(share)), _mask(workers, len(board.free))
     share = np.where(mine, share, 0.0)
     room = board.free[workers].sum()
-    if share.sum() > room + EPSILON:
+    if share.sum() > room + EPSILON_THREADS:
         share *= max(room, 0.0) / share.sum()
     # The last position stands for workers that are gone.
     inside = np.append(inside, False)
     before = before.of(mine[before.job])
     total = np.bincount(before.job, before.amount, len(share))
-    as_before = mine & (share > 0) & (np.abs(total - share) <= EPSILON)
+    as_before = mine & (share > 0) & (np.abs(total - share) <= EPSILON_THREADS)
     as_before[before.job[~inside[before.worker]]] = False
     kept = board.keep(before.of(as_before[before.job]))
     mine &= ~kept & (share > 0)
@@ -86,15 +86,15 @@ def _place_changed(
 ) -> None:
     """Place the jobs whose sets change: whole threads first, then fractions."""
     places, data = _by_preference(before, near, len(board.free))
-    whole = np.where(mine, np.floor(share + EPSILON), 0.0)
+    whole = np.where(mine, np.floor(share + EPSILON_THREADS), 0.0)
     part = np.where(mine, np.maximum(share - whole, 0.0), 0.0)
     left = places.amount - board.keep_whole(places, whole)
-    wish = places._replace(amount=left).of(left > 2 * EPSILON)
+    wish = places._replace(amount=left).of(left > 2 * EPSILON_THREADS)
     first = np.diff(wish.job, prepend=-1) != 0
     reserved = np.zeros(len(board.free))
     np.add.at(reserved, wish.worker[first], part[wish.job[first]])
     own = np.zeros(len(places.job))
-    own[np.flatnonzero(left > 2 * EPSILON)[first]] = part[wish.job[first]]
+    own[np.flatnonzero(left > 2 * EPSILON_THREADS)[first]] = part[wish.job[first]]
     growing = np.flatnonzero(whole[places.job] > 0)
     places, data, own = places.of(growing), data[growing], own[growing]
     order = np.lexsort((places.worker, places.job, -places.amount, -data))
@@ -104,13 +104,13 @@ def _place_changed(
     for spared in (reserved, 0.0 * reserved):
         board.grow_anywhere(jobs, workers, whole, spared)
     part += whole  # threads for which no worker had a whole one left
-    if not (part > EPSILON).any():
+    if not (part > EPSILON_THREADS).any():
         return
     board.put_parts(wish, part)
     board.put_pieces(wish, part)
     held = board.placed()
-    held = held.of((part > EPSILON)[held.job])
-    held, _ = _by_preference(held, near.of((part > EPSILON)[near.job]), len(board.free))
+    held = held.of((part > EPSILON_THREADS)[held.job])
+    held, _ = _by_preference(held, near.of((part > EPSILON_THREADS)[near.job]), len(board.free))
     board.put_parts(held, part)
     board.fit_parts(jobs, workers, part)
 
@@ -119,7 +119,7 @@ def _by_preference(threads: Amounts, near: Amounts, n_workers: int) -> tuple[Amo
     """Return the workers that each job prefers, by bytes, then by threads; and the bytes."""
     if not len(near.job):
         # A single key on nearly sorted data: ten times faster than two keys.
-        rank = threads.amount * (0.5 / threads.amount.max(initial=EPSILON))
+        rank = threads.amount * (0.5 / threads.amount.max(initial=EPSILON_THREADS))
         return threads.of(np.argsort(threads.job - rank, kind="stable")), 0.0 * threads.amount
     nothing = 0.0 * near.amount, 0.0 * threads.amount
     places = joined([threads, near._replace(amount=nothing[0])], n_workers)

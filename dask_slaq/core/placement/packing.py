@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import EPSILON_THREADS, BoolArray, FloatArray, IntArray
 
 #: Rounds in which jobs ask for their next best worker before they take any.
 ROUNDS = 8
@@ -40,10 +40,10 @@ class FreeThreads:
         kept = np.zeros(n_jobs, dtype=bool)
         kept[before.job] = True
         usage = np.bincount(before.worker, before.amount, n_workers)
-        tight = (usage > self.free + 10 * EPSILON)[before.worker]
+        tight = (usage > self.free + 10 * EPSILON_THREADS)[before.worker]
         if tight.any():
             on = before.of(tight)
-            over = running_sums(on.worker, on.amount) > self.free[on.worker] + EPSILON
+            over = running_sums(on.worker, on.amount) > self.free[on.worker] + EPSILON_THREADS
             kept[on.job[over]] = False
             before = before.of(kept[before.job])
         self.put(before)
@@ -51,9 +51,9 @@ class FreeThreads:
 
     def keep_whole(self, before: Amounts, whole: FloatArray) -> FloatArray:
         """Keep the whole threads that jobs have and still want. Returns them (n,) by place."""
-        had = np.floor(before.amount + EPSILON)
+        had = np.floor(before.amount + EPSILON_THREADS)
         wanted = one_by_one(before.job, had, whole[before.job])
-        room = np.floor(self.free + EPSILON)[before.worker]
+        room = np.floor(self.free + EPSILON_THREADS)[before.worker]
         taken = one_by_one(before.worker, wanted, room)
         self._take(before, taken, whole)
         return taken
@@ -63,7 +63,7 @@ class FreeThreads:
     ) -> None:
         """Place whole threads on preferred workers, but for `reserved` ones of others."""
         for _ in range(ROUNDS):
-            room = np.floor((self.free - reserved)[places.worker] + own + EPSILON)
+            room = np.floor((self.free - reserved)[places.worker] + own + EPSILON_THREADS)
             open_ = (room > 0) & (whole[places.job] > 0)
             if not open_.any():
                 return
@@ -78,7 +78,7 @@ class FreeThreads:
         jobs = jobs[whole[jobs] > 0]
         if not len(jobs):
             return
-        room = np.floor((self.free - spared)[workers] + EPSILON)
+        room = np.floor((self.free - spared)[workers] + EPSILON_THREADS)
         workers, room = workers[room > 0], room[room > 0]
         laid = lay_out(whole[jobs], room)
         places = Amounts(jobs[laid.job], workers[laid.worker], laid.amount)
@@ -91,21 +91,21 @@ class FreeThreads:
     def put_parts(self, places: Amounts, part: FloatArray) -> None:
         """Place each `part` on the first of its `places` with room, the smallest first."""
         for _ in range(ROUNDS):
-            places = places.of(part[places.job] > EPSILON)
-            fits = self.free[places.worker] >= part[places.job] - EPSILON
+            places = places.of(part[places.job] > EPSILON_THREADS)
+            fits = self.free[places.worker] >= part[places.job] - EPSILON_THREADS
             places = places.of(fits)
             if not len(places.job):
                 return
             asked = places.of(starts(places.job))
             asked = asked.of(np.lexsort((asked.job, part[asked.job])))
             amount = part[asked.job]
-            fits = running_sums(asked.worker, amount) <= self.free[asked.worker] + EPSILON
+            fits = running_sums(asked.worker, amount) <= self.free[asked.worker] + EPSILON_THREADS
             self._take(asked, np.where(fits, amount, 0.0), part)
 
     def put_pieces(self, places: Amounts, part: FloatArray) -> None:
         """Keep each `part` in the pieces (`places`) that it was in, if they suffice."""
-        enough = np.bincount(places.job, places.amount, len(part)) >= part - EPSILON
-        places = places.of(enough[places.job] & (part[places.job] > EPSILON))
+        enough = np.bincount(places.job, places.amount, len(part)) >= part - EPSILON_THREADS
+        places = places.of(enough[places.job] & (part[places.job] > EPSILON_THREADS))
         wanted = one_by_one(places.job, places.amount, part[places.job])
         taken = one_by_one(places.worker, wanted, np.maximum(self.free[places.worker], 0.0))
         self._take(places, taken, part)
@@ -114,10 +114,10 @@ class FreeThreads:
         """Place each `part` of `jobs` on `workers`: tightly, else side by side, else in pieces."""
         for _ in range(ROUNDS):
             self._fit_tightly(jobs, workers, part)
-            jobs = jobs[part[jobs] > EPSILON]
+            jobs = jobs[part[jobs] > EPSILON_THREADS]
             if not self._fit_side_by_side(jobs, workers, part):
                 break
-        jobs = jobs[part[jobs] > EPSILON]
+        jobs = jobs[part[jobs] > EPSILON_THREADS]
         jobs, workers = jobs[np.argsort(-part[jobs], kind="stable")], self._with_room(workers)
         laid = lay_out(part[jobs], self.free[workers])
         places = Amounts(jobs[laid.job], workers[laid.worker], laid.amount)
@@ -126,12 +126,12 @@ class FreeThreads:
     def _fit_tightly(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> None:
         """Place fractions on workers with less than a free thread: one each, best fit first."""
         workers = self._with_room(workers)
-        workers = workers[self.free[workers] < 1.0 - EPSILON]
+        workers = workers[self.free[workers] < 1.0 - EPSILON_THREADS]
         workers = workers[np.argsort(self.free[workers], kind="stable")]
-        jobs = jobs[part[jobs] > EPSILON]
+        jobs = jobs[part[jobs] > EPSILON_THREADS]
         jobs = jobs[np.argsort(-part[jobs], kind="stable")][: len(workers)][::-1]
         number = np.arange(len(jobs))
-        least = np.searchsorted(self.free[workers], part[jobs] - EPSILON)
+        least = np.searchsorted(self.free[workers], part[jobs] - EPSILON_THREADS)
         # Each fraction goes to the smallest room that fits, after the room of the one before.
         at = np.maximum.accumulate(least - number) + number if len(jobs) else least
         jobs, workers = jobs[at < len(workers)], workers[at[at < len(workers)]]
@@ -140,20 +140,20 @@ class FreeThreads:
     def _fit_side_by_side(self, jobs: IntArray, workers: IntArray, part: FloatArray) -> bool:
         """Place fractions end to end on workers with a free thread."""
         workers = self._with_room(workers)
-        workers = workers[self.free[workers] >= 1.0 - EPSILON]
+        workers = workers[self.free[workers] >= 1.0 - EPSILON_THREADS]
         if not (len(jobs) and len(workers)):
             return False
         jobs = jobs[np.argsort(-part[jobs], kind="stable")]
         ends, borders = np.cumsum(part[jobs]), np.cumsum(self.free[workers])
-        first = np.searchsorted(borders, ends - part[jobs] + EPSILON)
-        last = np.searchsorted(borders, ends - EPSILON)
+        first = np.searchsorted(borders, ends - part[jobs] + EPSILON_THREADS)
+        last = np.searchsorted(borders, ends - EPSILON_THREADS)
         within = (first == last) & (last < len(workers))
         jobs, workers = jobs[within], workers[last[within]]
         self._take(Amounts(jobs, workers, part[jobs]), part[jobs], part)
         return bool(within.any())
 
     def _with_room(self, workers: IntArray) -> IntArray:
-        return workers[self.free[workers] > EPSILON]
+        return workers[self.free[workers] > EPSILON_THREADS]
 
     def squeeze_in(self, jobs: IntArray, workers: IntArray, share: FloatArray) -> None:
         """Put jobs on full workers, whose threads all jobs there then share in proportion."""
@@ -166,13 +166,9 @@ class FreeThreads:
         self.put(Amounts(jobs, chosen, np.minimum(share[jobs], self.threads[chosen])))
         here = self.placed()
         used = np.bincount(here.worker, here.amount, len(self.free))
-        scale = np.minimum(1.0, self.threads / np.maximum(used, EPSILON))
+        scale = np.minimum(1.0, self.threads / np.maximum(used, EPSILON_THREADS))
         self._placed = [here._replace(amount=here.amount * scale[here.worker])]
         self.free = np.maximum(self.threads - used, 0.0)
-
-
-#: Threads. Smaller amounts are rounding.
-EPSILON = 1e-9
 
 
 class Amounts(NamedTuple):
@@ -243,9 +239,9 @@ def lay_out(demand: FloatArray, room: FloatArray) -> Amounts:
     if not (len(ends) and len(borders)):
         return joined([], 1)
     cuts = np.union1d(ends, borders)
-    cuts = cuts[cuts <= min(ends[-1], borders[-1]) + EPSILON]
+    cuts = cuts[cuts <= min(ends[-1], borders[-1]) + EPSILON_THREADS]
     starts = np.concatenate([[0.0], cuts[:-1]])
     amount = cuts - starts
     middle = starts + amount / 2
     found = Amounts(np.searchsorted(ends, middle), np.searchsorted(borders, middle), amount)
-    return found.of(amount > EPSILON)
+    return found.of(amount > EPSILON_THREADS)

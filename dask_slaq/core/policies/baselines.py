@@ -93,16 +93,15 @@ class ShortestRemainingTime(_OneAfterAnother):
         return np.where(with_forecasts(snapshot)[1], left, -1.0)
 
 
-#: Lower bound on a job's speed, so that the end of a job without threads is far away but finite,
-#: and on its seconds from arrival to end, whose logarithm is taken.
-HARDLY = 1e-3
+#: Lower bound on a job's speed, so that the end of a job without threads is far away but finite.
+LEAST_SPEED = 1e-3
 
 
 def finish_time_ratio(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
     """Return time from arrival to predicted end, over that on a constant fair share."""
     fair = snapshot.capacity * snapshot.weight / max(snapshot.weight.sum(), 1e-300)
     work, sure = snapshot.attained + _left(snapshot), _in_sight(snapshot)
-    alone = np.where(sure, work / np.maximum(snapshot.speed(fair), HARDLY), 1.0)
+    alone = np.where(sure, work / np.maximum(snapshot.speed(fair), LEAST_SPEED), 1.0)
     return np.where(sure, _shared(snapshot, threads) / alone, 1.0)
 
 
@@ -118,8 +117,8 @@ def _in_sight(snapshot: Snapshot) -> BoolArray:
 
 def _shared(snapshot: Snapshot, threads: FloatArray) -> FloatArray:
     """Return the seconds (n_jobs,) from arrival to the end with `threads` from now on."""
-    rest = _left(snapshot) / np.maximum(snapshot.speed(threads), HARDLY)
-    return np.maximum(snapshot.age + rest, HARDLY)
+    rest = _left(snapshot) / np.maximum(snapshot.speed(threads), LEAST_SPEED)
+    return np.maximum(snapshot.age + rest, 1e-3)  # whose logarithm is taken
 
 
 class FinishTimeFair(GreedyPolicy):

@@ -28,9 +28,9 @@ from dask_slaq.core.policies.water_filling import fair_fill, hand_out
 EXCHANGE_RATE = 3.0
 #: The same to the end of a training, which has had most of its value before. With 3, trainings of
 #: `benchmarks.live` are at 90 % a quarter later.
-TO_END = 10.0
+EXCHANGE_RATE_AT_END = 10.0
 #: Work left, as a part of what a job has had, at which it is nearly done and gets threads for that.
-NEARLY = 0.1
+NEARLY_PART = 0.1
 
 
 class Policy(Protocol):
@@ -166,8 +166,9 @@ class MaxTotal(GreedyPolicy):
 class FirstToTarget(MaxTotal):
     """Least work left to the next milestone first (shortest remaining time), then by gain.
 
-    The milestones of a job are its target and its end (see `TO_END`). Without the second one, a job
-    that is wrongly taken to be at its target would be last, and what is nearly done would wait.
+    The milestones of a job are its target and its end (see `EXCHANGE_RATE_AT_END`). Without the
+    second one, a job that is wrongly taken to be at its target would be last, and what is nearly
+    done would wait.
 
     Each thread goes to the job for which it raises speed most, relative to the core-seconds left to
     its target, or to its end if it is nearly done, divided by its weight. While jobs scale well,
@@ -191,7 +192,7 @@ class FirstToTarget(MaxTotal):
 
         def shortening(part: Snapshot, start: FloatArray, stop: FloatArray) -> FloatArray:
             faster = part.speed(stop) - part.speed(start)
-            nearly_done = part.to_end <= NEARLY * part.attained
+            nearly_done = part.to_end <= NEARLY_PART * part.attained
             end = np.where(nearly_done, _to_end(part), np.inf)
             return part.weight * faster / ((stop - start) * np.minimum(_to_target(part), end))
 
@@ -234,8 +235,8 @@ def _to_target(snapshot: Snapshot) -> FloatArray:
 
 
 def _to_end(snapshot: Snapshot) -> FloatArray:
-    """Return core-seconds to the end (n_jobs,) times `TO_END`, inf where reached or unknown."""
-    return np.where(snapshot.to_end > 0, TO_END * snapshot.to_end, np.inf)
+    """Return core-seconds to the end (n_jobs,) times the rate, inf where reached or unknown."""
+    return np.where(snapshot.to_end > 0, EXCHANGE_RATE_AT_END * snapshot.to_end, np.inf)
 
 
 def with_efficiency_cap(policy: Policy, snapshot: Snapshot) -> Allocation:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.jobs.arrays import FloatArray, IntArray
+from dask_slaq.core.jobs.arrays import EPSILON_THREADS, FloatArray, IntArray
 
 
 def fair_fill(
@@ -24,7 +24,7 @@ def fair_fill(
     """
     cap = np.clip(cap, 0.0, capacity)
     floor = fit_floors(np.clip(floor, 0.0, cap), capacity)
-    if floor.sum() >= capacity - EPSILON:
+    if floor.sum() >= capacity - EPSILON_THREADS:
         return floor
     if cap.sum() <= capacity:
         return cap
@@ -44,7 +44,7 @@ def fair_fill(
 def fit_floors(floor: FloatArray, capacity: float) -> FloatArray:
     """Return floors scaled down in proportion if they sum to more than the capacity."""
     total = floor.sum()
-    return floor * (capacity / total) if total > capacity + EPSILON else floor
+    return floor * (capacity / total) if total > capacity + EPSILON_THREADS else floor
 
 
 def hand_out(
@@ -80,7 +80,7 @@ def _settle(
         high = np.minimum(high, low + np.ceil(budget) + 1)
         width = high - low
         few = width.sum() <= max(most_sorted, len(low)) and width.max(initial=0.0) <= narrow
-        if budget <= EPSILON or few:
+        if budget <= EPSILON_THREADS or few:
             return _hand_out_rest(units, low, high, capacity, order)
         # Fraction of the jobs: when at most this many have open bounds, the search goes on with
         # them only.
@@ -148,7 +148,7 @@ def _hand_out_rest(
     """Sort the few units that are still open by marginal value, and give out those that fit."""
     share = units.share(low)
     budget = capacity - share.sum()
-    if budget <= EPSILON:
+    if budget <= EPSILON_THREADS:
         return share
     job, cost, value = _listed(units, low, high, order)
     wanted = np.flatnonzero((cost > 0) & (value > 0))
@@ -176,9 +176,6 @@ def while_it_lasts(cost: FloatArray, budget: float) -> FloatArray:
 
 Gain = Callable[[FloatArray], FloatArray]
 MarginalValue = Callable[[FloatArray, FloatArray], FloatArray]
-
-#: Threads. Smaller differences between sums of shares are rounding.
-EPSILON = 1e-9
 
 
 def rows_of(function: Callable[..., Any], rows: IntArray, n_jobs: int) -> Callable[..., Any]:
@@ -213,8 +210,8 @@ class Increments:
 
     def __init__(self, value: MarginalValue, lower: FloatArray, upper: FloatArray) -> None:
         self.lower = np.asarray(lower, dtype=float)
-        self.base = np.floor(self.lower + EPSILON)
-        self.most = np.maximum(np.floor(upper + EPSILON) - self.base, 0.0)
+        self.base = np.floor(self.lower + EPSILON_THREADS)
+        self.most = np.maximum(np.floor(upper + EPSILON_THREADS) - self.base, 0.0)
         self._value = value
 
     def of(self, rows: IntArray) -> Increments:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.errors import SlaqError
-from dask_slaq.core.run_history import MOST_LIKE, Kind, PastRun, PastRuns, distance
+from dask_slaq.core.run_history import MOST_LIKE_RUNS, Kind, PastRun, PastRuns, distance
 
 #: An event is a dict of plain values, as JSON of Python has them, also nan and inf.
 Event = dict[str, Any]
@@ -69,7 +69,7 @@ class Recalled(PastRuns):
 
     def like(self, kind: Kind) -> list[tuple[PastRun, float]]:
         """Return the runs that the log names. See `PastRuns.like`."""
-        return [(run, distance(kind, run.kind)) for run in self._next[:MOST_LIKE]]
+        return [(run, distance(kind, run.kind)) for run in self._next[:MOST_LIKE_RUNS]]
 
 
 def kind_to_dict(kind: Kind) -> Event:

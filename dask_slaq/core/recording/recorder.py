@@ -14,7 +14,7 @@ from dask_slaq.core.recording.past_runs import Event, RunNumbers, kind_to_dict
 from dask_slaq.core.run_history import Kind
 
 #: Version of the format of events, and of the rules by which decisions follow from them.
-VERSION = 13
+FORMAT_VERSION = 13
 
 #: Methods of the engine by the names of their events, which have their arguments by name. Further
 #: events are ``start``, with the settings of the engine; ``decide``, with what changed, inputs and
@@ -70,7 +70,7 @@ class Recorder:
         self._say(
             "start",
             now=now,
-            version=VERSION,
+            version=FORMAT_VERSION,
             predictor=f"{kind.__module__}.{kind.__qualname__}",
             settings={
                 "policy": engine.policy.name,

@@ -12,7 +12,7 @@ from dask_slaq.core.errors import SlaqError
 from dask_slaq.core.forecast import LossPredictor, predictor_named
 from dask_slaq.core.owners.terms import OwnerTerms
 from dask_slaq.core.recording.past_runs import BadEvent, Event, Recalled, kind_from_dict
-from dask_slaq.core.recording.recorder import CALLS, VERSION, grant_to_dict
+from dask_slaq.core.recording.recorder import CALLS, FORMAT_VERSION, grant_to_dict
 
 #: Predictors that an engine can make itself, by what a log calls them.
 _OWN = {
@@ -101,10 +101,10 @@ class Replay:
             getattr(self._engine, CALLS[kind])(**given)
 
     def _start(self, event: Event) -> None:
-        if event["version"] != VERSION:
+        if event["version"] != FORMAT_VERSION:
             raise BadEvent(
-                f"the log is of version {event['version']}, and this release reads {VERSION}: "
-                "replay it with the one that recorded it"
+                f"the log is of version {event['version']}, and this release reads "
+                f"{FORMAT_VERSION}: replay it with the one that recorded it"
             )
         if event.get("continued"):  # another file of one recording
             if not self._begun:

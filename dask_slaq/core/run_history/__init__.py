@@ -10,7 +10,7 @@ from dask_slaq.core.run_history.kinds import distance as distance
 from dask_slaq.core.run_history.kinds import kind_of_name as kind_of_name
 from dask_slaq.core.run_history.kinds import read_kind as read_kind
 from dask_slaq.core.run_history.runs import MOST_KINDS as MOST_KINDS
-from dask_slaq.core.run_history.runs import MOST_LIKE as MOST_LIKE
+from dask_slaq.core.run_history.runs import MOST_LIKE_RUNS as MOST_LIKE_RUNS
 from dask_slaq.core.run_history.runs import ExpectedTime as ExpectedTime
 from dask_slaq.core.run_history.runs import PastRun as PastRun
 from dask_slaq.core.run_history.runs import PastRuns as PastRuns

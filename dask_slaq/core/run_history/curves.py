@@ -11,13 +11,14 @@ import numpy as np
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
 from dask_slaq.core.run_history.runs import MOST_POINTS, PastRun
 
-#: Number of bins; the first `SINGLE` hold one iteration each, the last one ends at `LAST`.
-N_BINS, SINGLE, LAST = MOST_POINTS, 24, 200_000
+#: Number of bins.
+N_BINS = MOST_POINTS
 
 
 def _bin_edges() -> IntArray:
-    later = np.geomspace(SINGLE, LAST, N_BINS - SINGLE + 1)[1:].round().astype(np.int64)
-    return np.concatenate([np.arange(1, SINGLE + 1), later])
+    single, last = 24, 200_000  # bins that hold one iteration each, and the end of the last one
+    later = np.geomspace(single, last, N_BINS - single + 1)[1:].round().astype(np.int64)
+    return np.concatenate([np.arange(1, single + 1), later])
 
 
 #: Last iteration, number of iterations and middle of each bin, increasing.

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.settings import LONGEST_NAME, is_name, is_number, require, shown
+from dask_slaq.core.settings import MOST_NAME_CHARACTERS, is_name, is_number, require, shown
 
 #: Maximum number of features of a kind, and of characters in the name of one.
-MOST_FEATURES, LONGEST_FEATURE = 32, 64
+MOST_FEATURES, MOST_FEATURE_CHARACTERS = 32, 64
 #: Key of a mapping that holds the name of the kind.
 NAME = "name"
 
@@ -60,7 +60,8 @@ def read_kind(given: Any) -> Kind | None:
     name = given if isinstance(given, str) else features.get(NAME)
     if not is_name(name):
         raise InvalidSetting(
-            f"kind must have a name of 1 to {LONGEST_NAME} printable characters, not {shown(name)}"
+            f"kind must have a name of 1 to {MOST_NAME_CHARACTERS} printable characters, "
+            f"not {shown(name)}"
         )
     if len(features) > MOST_FEATURES:
         raise InvalidSetting(
@@ -80,9 +81,9 @@ def check_kind(given: object) -> dict[str, str | float] | None:
 
 
 def _feature(key: object, value: object) -> tuple[str, float]:
-    if not is_name(key) or len(key) > LONGEST_FEATURE:
+    if not is_name(key) or len(key) > MOST_FEATURE_CHARACTERS:
         raise InvalidSetting(
-            f"names of a kind's numbers must have 1 to {LONGEST_FEATURE} characters, not "
+            f"names of a kind's numbers must have 1 to {MOST_FEATURE_CHARACTERS} characters, not "
             + shown(key)
         )
     ok = is_number(value) and value >= 0
@@ -96,7 +97,7 @@ def kind_of_name(name: str) -> Kind:
 
     The first part that begins with letters keeps these: ``logreg`` of ``logreg-C0.1-3``.
     """
-    parts = _SEPARATORS.split(name[:LONGEST_NAME])
+    parts = _SEPARATORS.split(name[:MOST_NAME_CHARACTERS])
     kept = ""
     for part, before in zip(parts[::2], ["", *parts[1::2]], strict=True):
         letters = _LETTERS.match(part)

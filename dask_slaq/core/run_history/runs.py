@@ -16,12 +16,9 @@ from dask_slaq.core.run_history.kinds import Kind, distance
 #: Maximum number of points kept of one loss curve.
 MOST_POINTS = 64
 #: Maximum number of runs kept per name of a kind, and of such names.
-MOST_PER_KIND, MOST_KINDS = 64, 1000
+MOST_RUNS_PER_KIND, MOST_KINDS = 64, 1000
 #: Maximum number of like runs on which a forecast rests.
-MOST_LIKE = 8
-#: Width of the kernel for runs of one and the same kind, in orders of magnitude: parameters that
-#: differ by a factor of three change a curve visibly, but rarely its character.
-NARROWEST = 0.5
+MOST_LIKE_RUNS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +55,8 @@ def thinned(iteration: IntArray) -> IntArray:
 class PastRuns:
     """Past runs by the name of their kind, of which the oldest are forgotten.
 
-    There are at most `MOST_PER_KIND` runs of kinds of one name, and `MOST_KINDS` names: then the
-    one that was added to least recently goes, with its runs. Runs that are done stay longer: a
+    There are at most `MOST_RUNS_PER_KIND` runs of kinds of one name, and `MOST_KINDS` names: then
+    the one that was added to least recently goes, with its runs. Runs that are done stay longer: a
     program that fails again and again would else push out those from which forecasts are made.
 
     >>> import numpy as np
@@ -87,8 +84,8 @@ class PastRuns:
 
     def add(self, run: PastRun) -> None:
         """Add a run. O(1)."""
-        runs = self._runs.setdefault(run.kind.name, deque(maxlen=MOST_PER_KIND))
-        if len(runs) == MOST_PER_KIND:
+        runs = self._runs.setdefault(run.kind.name, deque(maxlen=MOST_RUNS_PER_KIND))
+        if len(runs) == MOST_RUNS_PER_KIND:
             failed = (old for old in runs if old.outcome != "done")
             runs.remove(next(failed, runs[0]))
         runs.append(run)
@@ -102,7 +99,7 @@ class PastRuns:
         found = [(run, distance(kind, run.kind)) for run in runs]
         found.sort(key=_by_distance)
         found.sort(key=lambda pair: pair[0].outcome != "done")
-        return sorted(found[:MOST_LIKE], key=_by_distance)
+        return sorted(found[:MOST_LIKE_RUNS], key=_by_distance)
 
 
 def _by_distance(pair: tuple[PastRun, float]) -> tuple[float, float, str]:
@@ -115,7 +112,9 @@ def kernel(distances: Sequence[float]) -> FloatArray:
     apart = np.asarray(distances, dtype=np.float64)
     if not len(apart):
         return apart
-    width = max(NARROWEST, float(apart.mean()))
+    # At least half an order of magnitude, for runs of one and the same kind: parameters that differ
+    # by a factor of three change a curve visibly, but rarely its character.
+    width = max(0.5, float(apart.mean()))
     nearest: FloatArray = apart.min() / width
     weight = np.exp(-0.5 * ((apart / width) ** 2 - nearest**2))
     return weight / weight.sum()

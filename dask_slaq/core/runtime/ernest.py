@@ -162,11 +162,9 @@ def nnls(gram: FloatArray, right: FloatArray) -> FloatArray:
 
 
 #: Maximum weight of past jobs, in observations.
-KEPT = 100.0
-#: Weight of linear scaling at the start, in observations.
-FIRST = 2.0
+MOST_OBSERVATIONS = 100.0
 #: Relative error below which linear scaling is good enough.
-GOOD = 0.1
+ERROR_PART = 0.1
 
 
 class Population:
@@ -177,7 +175,7 @@ class Population:
         linear = moments(threads, 1.0 / threads)
         self.nonlinear = False
         self.shape: FloatArray = LINEAR
-        self._remembered: FloatArray = linear.mean(axis=0) * FIRST
+        self._remembered: FloatArray = linear.mean(axis=0) * 2.0  # observations
         self._pool: FloatArray = self._remembered
         # Sums of squares, sum and number of the logs of optima: of past jobs, and of all jobs.
         self._optima_gone: FloatArray = np.zeros(3)
@@ -185,8 +183,8 @@ class Population:
 
     def remember(self, sums: FloatArray, optima: FloatArray) -> None:
         """Keep the moments (n, 15) of jobs that ended, and the optima (m,) of nonlinear ones."""
-        self._remembered = _at_most(self._remembered + self._on_one_scale(sums), KEPT)
-        self._optima_gone = _at_most(self._optima_gone + _logs(optima), KEPT)
+        self._remembered = _at_most(self._remembered + self._on_one_scale(sums), MOST_OBSERVATIONS)
+        self._optima_gone = _at_most(self._optima_gone + _logs(optima), MOST_OBSERVATIONS)
 
     def learn(self, sums: FloatArray, usual: float, optima: FloatArray) -> None:
         """Fit the common law to the memory and to jobs seen on several thread counts."""
@@ -197,15 +195,15 @@ class Population:
         own = self._on_one_scale(sums)
         self._pool = self._remembered + own
         # Maximum fraction of the memory of past jobs that current jobs replace in one update.
-        rate = 0.05 * min(1.0, own[-1] / KEPT)
-        self._remembered = (1.0 - rate) * self._remembered + rate * _at_most(own, KEPT)
+        rate = 0.05 * min(1.0, own[-1] / MOST_OBSERVATIONS)
+        self._remembered = (1.0 - rate) * self._remembered + rate * _at_most(own, MOST_OBSERVATIONS)
         pool = self._pool[None, :]
         count = pool[:, -1]
         law = _with_parallel_part(fit(pool))
         linear = LINEAR[None, :] * scale_of(pool, LINEAR)[:, None]
         error = residual(pool, linear), residual(pool, law)
         # Hysteresis: jobs that stay on their thread counts give no new evidence of nonlinearity.
-        still = self.nonlinear and error[0][0] - error[1][0] > 0.25 * GOOD**2 * count[0]
+        still = self.nonlinear and error[0][0] - error[1][0] > 0.25 * ERROR_PART**2 * count[0]
         self.nonlinear = bool(still or clearly_better(*error, count)[0])
         shape = law[0] if self.nonlinear else LINEAR
         self.shape = shape / fitted_seconds(shape, np.array(usual))
@@ -249,7 +247,7 @@ def clearly_better(error: FloatArray, other: FloatArray, count: FloatArray) -> B
     variance = noise / (noise_weight + np.maximum(count - 2.0, 0.0))
     # Noise variances by which Ernest's law must reduce the squared errors. It has three more terms
     # and is tested often.
-    return error - other > np.maximum(20.0 * variance, GOOD**2 * count)
+    return error - other > np.maximum(20.0 * variance, ERROR_PART**2 * count)
 
 
 def _with_parallel_part(law: FloatArray) -> FloatArray:

@@ -10,21 +10,17 @@ from dask_slaq.core.jobs.arrays import BoolArray, FloatArray, IntArray, JobArray
 from dask_slaq.core.jobs.reports import is_usable, next_iteration, next_stride
 from dask_slaq.core.run_history import ExpectedTime
 from dask_slaq.core.runtime import ernest as scaling
-from dask_slaq.core.runtime.ernest import GOOD, Population, clearly_better
+from dask_slaq.core.runtime.ernest import ERROR_PART, Population, clearly_better
 from dask_slaq.core.runtime.job_speeds import Speeds, waves
 
 #: Weight of the newest iteration in running means, which are thus dominated by the last few.
-NEWEST = 0.3
-#: Length of the list of ended iterations (three numbers each) at which it is taken in.
-MOST_WAITING = 300_000
+NEWEST_PART = 0.3
 #: Factor per observation on the weight of older ones; near 1, since thread counts rarely change.
-MEMORY = 0.98
-#: Minimum standard deviation of the log thread counts of a job for its scaling to be identifiable.
-SPREAD = 0.2
+KEPT_PART = 0.98
 #: Factor beyond the fewest and the most threads tried up to which a job's optimum is trusted.
-GROWTH = 1.5
-#: Indices in the moments: the sum of squares of 1/N over seconds, its sum, and the count.
-_SQUARED, _ONCE, _COUNT = 5, 8, 14
+GROWTH_FACTOR = 1.5
+#: Index of the count in the moments.
+_COUNT = 14
 #: Columns that are reset when the second interval between reports replaces the first one.
 OF_START_UP = (
     *("iterations", "core_seconds", "held_seconds"),
@@ -121,7 +117,7 @@ class Runtimes(JobArrays):
             column["loss"][row], column["missed"][row] = loss, 0
         else:
             column["missed"][row] += 1
-        if len(self._ended) >= MOST_WAITING:
+        if len(self._ended) >= 3 * 100_000:  # iterations, of three numbers each
             self.observe_iterations()
 
     def observe_iterations(self) -> None:
@@ -152,7 +148,7 @@ class Runtimes(JobArrays):
         column["taken_in"][rows] += n
         at_once, width = column["at_once"][rows], column["width"][rows]
         # Widen at once, narrow slowly: the last task before a barrier must not shrink the estimate.
-        wider = np.maximum(np.maximum(at_once, width + NEWEST * (at_once - width)), 1.0)
+        wider = np.maximum(np.maximum(at_once, width + NEWEST_PART * (at_once - width)), 1.0)
         column["width"][rows] = np.where(at_once > 0, wider, width)
         column["at_once"][rows] = 0.0
 
@@ -168,7 +164,7 @@ class Runtimes(JobArrays):
         for name in OF_START_UP:
             column[name][rows[~known]] = self._fill[name]
         one = charged / n
-        later = work + (1.0 - (1.0 - NEWEST) ** n) * (one - work)
+        later = work + (1.0 - (1.0 - NEWEST_PART) ** n) * (one - work)
         column["work"][rows] = np.where(known, later, one)
         column["iterations"][rows] += n
         column["core_seconds"][rows] += charged
@@ -277,13 +273,13 @@ class Runtimes(JobArrays):
         seconds = seconds / threads
         column["least"][rows] = np.minimum(column["least"][rows], threads)
         column["most"][rows] = np.maximum(column["most"][rows], threads)
-        column["sums"][rows] = MEMORY * column["sums"][rows] + scaling.moments(threads, seconds)
+        column["sums"][rows] = KEPT_PART * column["sums"][rows] + scaling.moments(threads, seconds)
         width = column["width"][rows]
         wave = waves(width, threads) / (width * seconds)
         log = np.log(threads)
         for name, value in (("wave_sums", wave), ("log_sums", log)):
             for sums, term in zip(column[name].T, (value * value, value), strict=True):
-                sums[rows] = MEMORY * sums[rows] + term
+                sums[rows] = KEPT_PART * sums[rows] + term
         return rows
 
     def _optima(self, rows: IntArray) -> FloatArray:
@@ -293,24 +289,26 @@ class Runtimes(JobArrays):
 
     def _trusted(self, rows: IntArray) -> FloatArray:
         """Return the thread counts up to which the laws of the jobs in `rows` are trusted."""
-        return np.maximum(self.column["most"][rows] * GROWTH, 1.0)
+        return np.maximum(self.column["most"][rows] * GROWTH_FACTOR, 1.0)
 
     def _telling(self, rows: IntArray) -> BoolArray:
         """Return which jobs were recently observed on clearly different thread counts."""
         count = self.column["sums"][rows, _COUNT]
         squares, logs = (sums[rows] for sums in self.column["log_sums"].T)
-        return squares * count - logs * logs > (SPREAD * count) ** 2
+        # Standard deviation of the logs of the counts for which the scaling is identifiable.
+        return squares * count - logs * logs > (0.2 * count) ** 2
 
     def _judge(self, rows: IntArray) -> None:
         """Choose the simplest model that the times of each job and of the others support."""
         column = self.column
         sums, waved = column["sums"][rows], column["wave_sums"][rows]
         count = sums[:, _COUNT]
+        # The sum of squares of 1/N over seconds, and its sum.
         simple = np.minimum(
-            _error_of_one_term(sums[:, _SQUARED], sums[:, _ONCE], count),
+            _error_of_one_term(sums[:, 5], sums[:, 8], count),
             _error_of_one_term(waved[:, 0], waved[:, 1], count),
         )
-        open_ = (count > 0) & ((simple > GOOD**2 * count) | self._population.nonlinear)
+        open_ = (count > 0) & ((simple > ERROR_PART**2 * count) | self._population.nonlinear)
         column["scaled"][rows[~open_]] = False
         if open_.any():
             rows, sums, simple, count = rows[open_], sums[open_], simple[open_], count[open_]
@@ -318,7 +316,7 @@ class Runtimes(JobArrays):
             error = scaling.residual(sums, law)
             least = column["least"][rows]
             law = scaling.bounded(
-                law, np.minimum(least, self._population.optimum()) / GROWTH, least
+                law, np.minimum(least, self._population.optimum()) / GROWTH_FACTOR, least
             )
             scaled = clearly_better(simple, error, count)
             if self._population.nonlinear:

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 #: Maximum number of pairs of a worker and a group of like tasks that are kept.
 MOST_PAIRS = 2048
-#: Seconds of a task below which mostly its overhead is measured, and after which it is forgotten.
-SHORTEST_SECONDS, OLDEST_SECONDS = 0.005, 600.0
 
 
 class Known(NamedTuple):
@@ -60,7 +58,7 @@ class WorkerSpeeds:
 
         Tasks of a `group` do the same on like amounts of data.
         """
-        if not SHORTEST_SECONDS <= seconds < math.inf:
+        if not 0.005 <= seconds < math.inf:  # of a shorter one, mostly the overhead is measured
             return
         times = self._times.setdefault((group, worker), _Times())
         self._times.move_to_end((group, worker))
@@ -86,7 +84,7 @@ class WorkerSpeeds:
         if not self._new:
             return
         self._new = False
-        for key in [k for k, times in self._times.items() if now - times.seen > OLDEST_SECONDS]:
+        for key in [k for k, times in self._times.items() if now - times.seen > 600.0]:
             del self._times[key]
         newest: defaultdict[str, float] = defaultdict(float)
         for (_, worker), times in self._times.items():

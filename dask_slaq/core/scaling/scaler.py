@@ -79,10 +79,6 @@ class Scaler:
         return max(min(chosen, most), least)
 
 
-#: Seconds over which the past counts.
-MEMORY = 3600.0
-
-
 class UsualValue:
     """Worker-seconds that the cluster has cost per second of a job, of late.
 
@@ -97,7 +93,7 @@ class UsualValue:
         """Count the time since the last call, in which there were some workers and jobs."""
         elapsed = 0.0 if self._last is None else max(now - self._last, 0.0)
         self._last = now
-        fades = math.exp(-elapsed / MEMORY)
+        fades = math.exp(-elapsed / 3600.0)  # the last hour counts
         self._paid = self._paid * fades + workers * elapsed
         self._spent = self._spent * fades + jobs * elapsed
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from dask_slaq.core.forecast import Forecast
-from dask_slaq.core.jobs.arrays import FloatArray
+from dask_slaq.core.jobs.arrays import EPSILON_THREADS, FloatArray
 from dask_slaq.core.jobs.jobs import JobTable
-from dask_slaq.core.milestones import END, JobCurves
+from dask_slaq.core.milestones import END_PART, JobCurves
 from dask_slaq.core.scaling_terms import ScalingTerms
 from dask_slaq.core.text import duration
 
-#: Least work that counts, in core-seconds, and threads that count as none.
-INSTANT, NONE = 1e-9, 1e-9
+#: Least work that counts.
+INSTANT_CORE_SECONDS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class Demand:
     @property
     def waits(self) -> bool:
         """Whether there is any work."""
-        return bool(((self.work > INSTANT) & (self.width > 0)).any())
+        return bool(((self.work > INSTANT_CORE_SECONDS) & (self.width > 0)).any())
 
     def waiting(self) -> Demand:
         """Return the demand without jobs that have nothing to run."""
-        some = (self.work > INSTANT) & (self.width > 0)
+        some = (self.work > INSTANT_CORE_SECONDS) & (self.width > 0)
         return Demand(self.work[some], self.width[some], self.weight[some], self.value[some])
 
 
@@ -75,13 +75,13 @@ class Value:
         # Ends of jobs and arrivals of workers that are followed exactly; the rest share as they are
         # then.
         for turn in range(48, 0, -1):
-            alive = left > INSTANT
+            alive = left > INSTANT_CORE_SECONDS
             if not alive.any():
                 break
             here = there & (arrive <= at[:, None])
             share = fill(alive, self.threads * here.sum(axis=1))
             with np.errstate(divide="ignore", invalid="ignore"):
-                to_end = np.where(alive & (share > NONE), left / share, np.inf)
+                to_end = np.where(alive & (share > EPSILON_THREADS), left / share, np.inf)
             coming = np.where(there & ~here, arrive - at[:, None], np.inf).min(
                 axis=1, initial=np.inf
             )
@@ -126,7 +126,9 @@ class Value:
         alive = np.ones((len(count), len(demand.work)), dtype=bool)
         share = _Fill(demand.weight, demand.width)(alive, (self.threads * count).astype(np.float64))
         before, after = share[:-1], share[1:]
-        part = np.divide(after - before, after, out=np.zeros_like(after), where=after > NONE)
+        part = np.divide(
+            after - before, after, out=np.zeros_like(after), where=after > EPSILON_THREADS
+        )
         value = demand.value / 3600.0 / self.price * part
         return np.maximum(value, 0.0).sum(axis=1)
 
@@ -191,7 +193,7 @@ def work_left(
     column, seen = jobs.table.column, jobs.runtimes.column
     speeds, attained = jobs.runtimes.speeds(rows), seen["attained"][rows]
     left = jobs.total(rows, speeds.work) - attained
-    ahead = JobCurves.of(jobs, forecast, speeds.work).iterations(END)
+    ahead = JobCurves.of(jobs, forecast, speeds.work).iterations(END_PART)
     by_curve = np.full(len(rows), np.inf)
     known = speeds.work[at] > 0
     by_curve[at[known]] = (ahead * speeds.work[at])[known]

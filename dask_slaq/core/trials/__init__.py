@@ -3,13 +3,13 @@
 from dask_slaq.core.search_settings import CHANGEABLE as CHANGEABLE
 from dask_slaq.core.search_settings import SearchSettings as SearchSettings
 from dask_slaq.core.trials.ended import EndedSearches as EndedSearches
-from dask_slaq.core.trials.footprint import MANY as MANY
+from dask_slaq.core.trials.footprint import MANY_MODELS as MANY_MODELS
 from dask_slaq.core.trials.footprint import MOVING_PART as MOVING_PART
 from dask_slaq.core.trials.footprint import TARGET_PART as TARGET_PART
 from dask_slaq.core.trials.footprint import Footprint as Footprint
 from dask_slaq.core.trials.footprint import MoveSpeed as MoveSpeed
 from dask_slaq.core.trials.footprint import admitted as admitted
-from dask_slaq.core.trials.parameters import LONGEST_GROUP as LONGEST_GROUP
+from dask_slaq.core.trials.parameters import MOST_GROUP_CHARACTERS as MOST_GROUP_CHARACTERS
 from dask_slaq.core.trials.parameters import arguments as arguments
 from dask_slaq.core.trials.parameters import as_given as as_given
 from dask_slaq.core.trials.parameters import as_parameters as as_parameters

@@ -10,7 +10,7 @@ TARGET_PART = 0.6
 #: The same, for models that leave their worker instead of waiting there. Dask pauses it at 80 %.
 MOVING_PART = 0.75
 #: As many models as there may be.
-MANY = 10**9
+MANY_MODELS = 10**9
 
 
 class Footprint:
@@ -109,6 +109,6 @@ def admitted(model: Footprint, steps: int, unseen: int, left: float) -> int:
     size = model.bytes(steps)
     if size is None or left < 0:
         return 0
-    most = MANY if size * MANY <= left else math.floor(left / size) - unseen
+    most = MANY_MODELS if size * MANY_MODELS <= left else math.floor(left / size) - unseen
     # A guess may be wrong, so one model begins, and is measured.
     return max(most if model.is_measured else min(most, 1), 0)

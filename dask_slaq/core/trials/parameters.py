@@ -14,9 +14,9 @@ import numpy as np
 from dask_slaq.core.text import printable
 
 #: Characters of a text that is a parameter, as the scheduler keeps it.
-LONGEST_TEXT = 100
+MOST_TEXT_CHARACTERS = 100
 #: Characters of the name of a group, or of a candidate in groups.
-LONGEST_GROUP = 5000
+MOST_GROUP_CHARACTERS = 5000
 #: What stands for an argument that is not known.
 UNKNOWN = object()
 
@@ -98,7 +98,7 @@ def group_of(params: Mapping[str, Any], by: str | Callable[[Any], Any]) -> tuple
     group = by(noted) if callable(by) else noted[by]
     rest = sorted(params.keys() - noted.asked)
     candidate = ", ".join(f"{name}={params[name]!r}" for name in rest)
-    return repr(group)[:LONGEST_GROUP], candidate[:LONGEST_GROUP]
+    return repr(group)[:MOST_GROUP_CHARACTERS], candidate[:MOST_GROUP_CHARACTERS]
 
 
 def as_given(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _plain(value: Any, widest: int = 16) -> Any:
 def _cut(value: Any) -> Any:
     if isinstance(value, str):
         text = value.encode("utf-8", "backslashreplace").decode()  # which can be sent
-        return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+        return text if len(text) <= MOST_TEXT_CHARACTERS else f"{text[: MOST_TEXT_CHARACTERS - 1]}…"
     if isinstance(value, int) and abs(value) >= 2**63:
-        return float(value) if abs(value) < 10**300 else str(value)[:LONGEST_TEXT]
+        return float(value) if abs(value) < 10**300 else str(value)[:MOST_TEXT_CHARACTERS]
     return tuple(map(_cut, value)) if isinstance(value, tuple) else value

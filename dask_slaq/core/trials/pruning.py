@@ -16,10 +16,6 @@ from dask_slaq.core.trials.trial import Trial
 
 #: Losses that tell the level of a trial.
 FEW_LOSSES = 3
-#: Standard deviation of a noise over the median of its second differences.
-PER_DIFFERENCE = 1.4826 / math.sqrt(6)
-#: Part of the pruned models that are of the values of one parameter, where that tells of them.
-MOSTLY_PART = 0.9
 
 
 class Peers:
@@ -112,7 +108,7 @@ def telling_parameter(trials: Iterable[Trial], pruned: Callable[[Trial], bool]) 
         others = sum(len(some) for some in values.values()) / max(len(values), 1)
         if (
             0 < 2 * len(lost) < len(values)
-            and n >= max(FEW_LOSSES, MOSTLY_PART * most)
+            and n >= max(FEW_LOSSES, 0.9 * most)
             and others >= FEW_LOSSES
         ):
             return name
@@ -142,7 +138,8 @@ def find_noise(losses: TrialLosses, deviations: float, fewest: int = 10) -> None
     known = np.array(losses.curve.losses)[1:]
     latest = known[-max(len(known) // 2 + 1, fewest) :]
     if len(latest) > 2:
-        losses.noise = PER_DIFFERENCE * float(np.median(abs(np.diff(latest, 2))))
+        # Standard deviation of a normal noise over the median of its second differences.
+        losses.noise = 1.4826 / math.sqrt(6) * float(np.median(abs(np.diff(latest, 2))))
         far = deviations * losses.noise
         level = np.median(known[:FEW_LOSSES])
         losses.left = bool(abs(known[-FEW_LOSSES:].mean() - level) > far)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_slaq.core.jobs.reports import LOST
+from dask_slaq.core.jobs.reports import LOST_REPORTS
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials.losses import TrialCurve, TrialLosses
 from dask_slaq.core.trials.trial_state import CHANGES, TrialState
@@ -174,7 +174,9 @@ class Trial:
     @property
     def diverges(self) -> bool:
         """Whether it has no usable loss, or has had none for long."""
-        return self.losses.missed > 0 and (self.losses.missed >= LOST or not self.losses.count)
+        return self.losses.missed > 0 and (
+            self.losses.missed >= LOST_REPORTS or not self.losses.count
+        )
 
     @property
     def in_turn(self) -> bool:

@@ -26,9 +26,6 @@ from dask_slaq.core.trials.trial import (
 )
 from dask_slaq.core.trials.trial_state import TrialState
 
-#: Pruned models after which it is looked whether a parameter tells of them.
-LOOKS = 100
-
 
 class Trials:
     """Trials of one search.
@@ -522,7 +519,7 @@ class Trials:
     def lacks_groups(self) -> str:
         """Return the parameter that alone tells which were pruned; empty if models have groups."""
         self._looks += 1
-        if self._groups or self._looks > LOOKS:
+        if self._groups or self._looks > 100:
             return ""
         return telling_parameter(self, lambda trial: trial.verdict == "pruned")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from dask_slaq.core.trials.footprint import MANY
+from dask_slaq.core.trials.footprint import MANY_MODELS
 from dask_slaq.core.trials.trial import Trial
 from dask_slaq.core.trials.trials import Trials
 
@@ -49,7 +49,7 @@ class WorkerQuota:
     threads: int  # that the search may use there
     begun: int = 0  # tasks that have not reported, and run or wait for a thread
     crowded: bool = False  # the worker's memory is above its target: trials should end soon
-    admits: int = MANY  # tasks that may begin there while trials wait, by its memory
+    admits: int = MANY_MODELS  # tasks that may begin there while trials wait, by its memory
     takes_new: bool = True  # tasks that are on no worker may begin there
     used: int = 0  # threads that the search uses there
     wants: int = 0  # threads that it could use there

@@ -16,11 +16,12 @@ import dask_slaq as slaq
 from dask_slaq.lab.demo import local, many_tasks
 from dask_slaq.lab.demo.local import DemoTraining, Options
 
-FEATURES, CENTERS = 32, 12
+#: Columns of the data, and clusters in one of the data sets.
+N_FEATURES, N_CENTERS = 32, 12
 #: Partitions per data set.
-PARTITIONS = 4
-#: Rows per partition for `SECONDS` of work, if a gradient on as many takes `GRADIENT` seconds.
-ROWS, SECONDS, GRADIENT = 200_000, 32.0, 0.016
+N_PARTITIONS = 4
+#: Rows per partition for 32 seconds of work, if a gradient on as many takes 16 ms.
+N_ROWS = 200_000
 
 
 def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
@@ -40,7 +41,7 @@ def estimators(seed: int, part: float = 1.0) -> dict[str, tuple[str, Any]]:
     # Data, iterations of a full run, and settings.
     rows: dict[str, tuple[str, int, dict[str, Any]]] = {
         "logistic-gd": ("classes", 20, {"solver": "gradient_descent"}),
-        "kmeans": ("clusters", 16, {"n_clusters": CENTERS, "random_state": seed}),
+        "kmeans": ("clusters", 16, {"n_clusters": N_CENTERS, "random_state": seed}),
         "logistic-lbfgs": ("classes", 12, {"solver": "lbfgs", "C": 10.0}),
         "linear-gd": ("amounts", 20, {"solver": "gradient_descent"}),
         "logistic-l1": ("classes", 16, {"solver": "proximal_grad", "penalty": "l1"}),
@@ -64,13 +65,13 @@ def make_data(name: str, seed: int, rows: int) -> tuple[da.Array, ...]:
 
     `name` is classes, amounts, counts or clusters.
     """
-    columns = FEATURES if name == "clusters" else FEATURES + 1
+    columns = N_FEATURES if name == "clusters" else N_FEATURES + 1
     table = da.map_blocks(
         _block,
         name,
         seed,
         rows,
-        chunks=((rows,) * PARTITIONS, (columns,)),
+        chunks=((rows,) * N_PARTITIONS, (columns,)),
         dtype=float,
         meta=np.empty((0, 0)),
     )
@@ -85,15 +86,15 @@ def _block(name: str, seed: int, rows: int, block_info: dict[Any, Any] | None = 
     place = block_info[None]["chunk-location"][0] if block_info else 0
     rng, shared = np.random.default_rng([seed, place]), np.random.default_rng(seed)
     if name == "clusters":
-        centers = 0.6 * shared.standard_normal((CENTERS, FEATURES))
-        return centers[rng.integers(CENTERS, size=rows)] + rng.standard_normal((rows, FEATURES))
-    basis, _ = np.linalg.qr(shared.standard_normal((FEATURES, FEATURES)))
+        centers = 0.6 * shared.standard_normal((N_CENTERS, N_FEATURES))
+        return centers[rng.integers(N_CENTERS, size=rows)] + rng.standard_normal((rows, N_FEATURES))
+    basis, _ = np.linalg.qr(shared.standard_normal((N_FEATURES, N_FEATURES)))
     # Number of strong directions among the features, which carry most of the signal.
     n_strong = 8
-    strong = np.arange(FEATURES) < n_strong
-    hidden = rng.standard_normal((rows, FEATURES))
-    weight = np.sqrt(np.where(strong, 0.9 / n_strong, 0.1 / (FEATURES - n_strong)))
-    signal = hidden @ (weight * shared.choice([-1.0, 1.0], FEATURES))
+    strong = np.arange(N_FEATURES) < n_strong
+    hidden = rng.standard_normal((rows, N_FEATURES))
+    weight = np.sqrt(np.where(strong, 0.9 / n_strong, 0.1 / (N_FEATURES - n_strong)))
+    signal = hidden @ (weight * shared.choice([-1.0, 1.0], N_FEATURES))
     X = (hidden * np.where(strong, 1.0, 0.1)) @ basis
     if name == "classes":
         y = rng.random(rows) < 1.0 / (1.0 + np.exp(-3.0 * signal))
@@ -119,8 +120,8 @@ def compile_kmeans() -> None:
 
 
 def gradient_seconds() -> float:
-    """Return the seconds that a gradient of a logistic regression on `ROWS` rows takes."""
-    X, y = np.split(_block("classes", 0, ROWS), [FEATURES], axis=1)
+    """Return the seconds that a gradient of a logistic regression on `N_ROWS` rows takes."""
+    X, y = np.split(_block("classes", 0, N_ROWS), [N_FEATURES], axis=1)
     times = []
     for _ in range(5):
         start = time()
@@ -135,11 +136,11 @@ def fits(client: Client, options: Options) -> local.Result:
 
     print("Measuring how long a gradient takes ...", flush=True)
     one = float(np.mean(local.on_each_worker(client, gradient_seconds)))
-    rows = max(round(ROWS * options.seconds / SECONDS * GRADIENT / one), 1000)
-    print(f"Making the data, of {PARTITIONS} times {rows:,} rows each ...", flush=True)
+    rows = max(round(N_ROWS * options.seconds / 32.0 * 0.016 / one), 1000)
+    print(f"Making the data, of {N_PARTITIONS} times {rows:,} rows each ...", flush=True)
     local.on_each_worker(client, compile_kmeans)
     # Iterations of a fit relative to those of `estimators`.
-    part = 0.35 * options.steps / many_tasks.STEPS
+    part = 0.35 * options.steps / many_tasks.N_STEPS
     models = estimators(options.seed, part)
     rng = np.random.default_rng(options.seed)
     names = rng.permutation(list(models))[: options.count].tolist()

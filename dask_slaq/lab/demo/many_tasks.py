@@ -15,11 +15,11 @@ from distributed.metrics import time
 import dask_slaq as slaq
 from dask_slaq.lab.demo import local
 from dask_slaq.lab.demo.local import DemoRun, DemoTraining, Figures, Options
-from dask_slaq.lab.demo.search import NOISE, TRAINED, digits
+from dask_slaq.lab.demo.search import N_TRAINED, NOISE_DEVIATION, digits
 from dask_slaq.lab.simulation.workload import iterations_to
 
 #: Tasks per iteration, and iterations, of a job.
-TASKS, STEPS = 4, 40
+N_TASKS, N_STEPS = 4, 40
 SHOWN = {
     "t90_mean_s": "mean time to 90 % loss reduction",
     "t95_mean_s": "mean time to 95 % loss reduction",
@@ -33,11 +33,11 @@ def gradient(part: int, weights: np.ndarray, copies: int) -> tuple[Any, ...]:
     One task of a job. Returns loss, gradient, and the span: worker, start and end.
     """
     start = time()
-    X, y = (a[part:TRAINED:TASKS] for a in digits())
+    X, y = (a[part:N_TRAINED:N_TASKS] for a in digits())
     rows, rng = np.arange(len(y)), np.random.default_rng(part)
     loss, slope = 0.0, np.zeros_like(weights)
     for _ in range(copies):
-        inputs = np.column_stack([X + rng.normal(0, NOISE, X.shape), np.ones(len(y))])
+        inputs = np.column_stack([X + rng.normal(0, NOISE_DEVIATION, X.shape), np.ones(len(y))])
         odds = np.exp(inputs @ weights)
         odds /= odds.sum(axis=1, keepdims=True)
         loss -= float(np.log(odds[rows, y]).mean())
@@ -66,7 +66,7 @@ def jobs(client: Client, options: Options) -> local.Result:
     for copies in (1, 100):  # the first one imports
         tasks = local.on_each_worker(client, gradient, 0, np.zeros((65, 10)), copies)
     spans = [span for _, _, span in tasks]
-    copies = options.copies([(stop - start) / copies for _, start, stop in spans], TASKS)
+    copies = options.copies([(stop - start) / copies for _, start, stop in spans], N_TASKS)
     runs, moved = [], []
     rates, arrivals = ({name: each[i] for name, *each in plan(options)} for i in (0, 1))
 
@@ -84,7 +84,7 @@ def jobs(client: Client, options: Options) -> local.Result:
         found["bytes_moved"] = more
     about = (
         f"{options.count} jobs (softmax regression on scikit-learn's digits by gradient descent, "
-        f"{TASKS} tasks per iteration) train {options.steps} iterations each on two one-thread "
+        f"{N_TASKS} tasks per iteration) train {options.steps} iterations each on two one-thread "
         f"worker processes, under one policy after another (seed {options.seed})."
     )
     return local.Result(about, runs, {"policies": figures}, SHOWN, verdict(figures))
@@ -99,7 +99,7 @@ def train(client: Client, training: DemoTraining, rate: float, steps: int, copie
     with slaq.job(training.name, client=client) as job:
         for _ in range(steps):
             work: dict[str, Any] = {"weights": weights, "copies": copies, "pure": False}
-            tasks = client.map(gradient, range(TASKS), **work)
+            tasks = client.map(gradient, range(N_TASKS), **work)
             losses, gradients, spans = zip(*client.gather(tasks), strict=True)
             job.report(float(np.mean(losses)))
             training.curve.append((time(), float(np.mean(losses))))

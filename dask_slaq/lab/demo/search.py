@@ -16,9 +16,9 @@ from dask_slaq.lab.demo import local
 from dask_slaq.lab.demo.local import DemoRun, DemoTraining, Figures, Options
 
 #: Digits to train on; the other 397 are held out.
-TRAINED = 1400
+N_TRAINED = 1400
 #: Standard deviation of the noise of their copies; pixels are between 0 and 1.
-NOISE = 0.15
+NOISE_DEVIATION = 0.15
 SHOWN = {
     "best_s": "best model ready",
     "top5_s": "best five ready",
@@ -39,8 +39,8 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 @cache
 def noisy(copies: int) -> tuple[np.ndarray, np.ndarray]:
     """Return `copies` of the digits to train on, each with noise of its own."""
-    X, y = (np.concatenate([a[:TRAINED]] * copies) for a in digits())
-    return X + np.random.default_rng(1).normal(0, NOISE, X.shape), y
+    X, y = (np.concatenate([a[:N_TRAINED]] * copies) for a in digits())
+    return X + np.random.default_rng(1).normal(0, NOISE_DEVIATION, X.shape), y
 
 
 def grid(count: int, seed: int, copies: int) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def one_step(model: Any, copies: int) -> float:
     """Train a `model` on all rows of all `copies` once. Returns its held-out log loss."""
     model.partial_fit(*noisy(copies), classes=np.arange(10))
     X, y = digits()
-    likely = model.predict_proba(X[TRAINED:])[np.arange(len(y) - TRAINED), y[TRAINED:]]
+    likely = model.predict_proba(X[N_TRAINED:])[np.arange(len(y) - N_TRAINED), y[N_TRAINED:]]
     return float(-np.log(np.clip(likely, 1e-6, 1)).mean())
 
 

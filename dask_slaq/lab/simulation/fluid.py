@@ -209,10 +209,8 @@ class Simulation:
         return int(width) if math.isfinite(width) else 1000 * self.cluster.cores
 
 
-#: Threads per worker, if nothing else is said.
-GROUP = 16
-#: Most workers: a pair of job and worker is stored as one number, ``job * _MOST + worker``.
-_MOST = 1 << 32
+#: Most workers: a pair of job and worker is stored as one number, ``job * _MOST_WORKERS + worker``.
+_MOST_WORKERS = 1 << 32
 
 
 class FluidCluster:
@@ -228,7 +226,7 @@ class FluidCluster:
     def hold(self, sets: Placement, jobs: IntArray, now: float) -> None:
         """Replace what `jobs` hold by the worker `sets` of a decision, at `now` seconds."""
         entries = sets.entries
-        pair = jobs[entries.job] * _MOST + entries.worker
+        pair = jobs[entries.job] * _MOST_WORKERS + entries.worker
         order = np.argsort(pair, kind="stable")
         pair = pair[order]
         at = np.minimum(np.searchsorted(self._pair, pair), max(len(self._pair) - 1, 0))
@@ -242,7 +240,7 @@ class FluidCluster:
         """Return when data of an `active` job next arrives on a worker; or inf."""
         if not self._move_pause:
             return math.inf
-        later = (self._ready > now) & np.isin(self._pair // _MOST, active)
+        later = (self._ready > now) & np.isin(self._pair // _MOST_WORKERS, active)
         return float(self._ready[later].min(initial=math.inf))
 
     def arrived(self, active: IntArray, now: float) -> FloatArray:
@@ -254,18 +252,18 @@ class FluidCluster:
 
     def _sum(self, some: npt.NDArray[np.bool_] | slice = slice(None)) -> FloatArray:
         """Return the threads (n_jobs,) that each job holds, of all pairs or of `some`."""
-        job = self._pair[some] // _MOST
+        job = self._pair[some] // _MOST_WORKERS
         return np.asarray(np.bincount(job, self._threads[some], self._n_jobs), np.float64)
 
 
-def workers(cores: int, threads: int = GROUP) -> Workers:
+def workers(cores: int, threads: int = 16) -> Workers:
     """Make workers of some `threads`; the last one has the rest."""
     starts = range(0, cores, threads)
     return Workers({f"worker-{s // threads:06d}": min(threads, cores - s) for s in starts})
 
 
 #: Tolerance in iterations: work this close to the end of an iteration has reached it.
-EPSILON = 1e-7
+EPSILON_ITERATIONS = 1e-7
 
 
 class FluidIterations:
@@ -297,7 +295,9 @@ class FluidIterations:
         self._done[active] += self.rate[active] * (now - start)
         self.unsaid[active] += self.compute[active] * (now - start)
         ended: list[tuple[float, int, int, float]] = []
-        for j in np.flatnonzero(self._done[active] >= self.finished[active] + 1 - EPSILON).tolist():
+        for j in np.flatnonzero(
+            self._done[active] >= self.finished[active] + 1 - EPSILON_ITERATIONS
+        ).tolist():
             ended += self._ended(int(active[j]), float(before[j]), start, now)
         ended.sort()
         return ended
@@ -307,7 +307,7 @@ class FluidIterations:
     ) -> list[tuple[float, int, int, float]]:
         """Record and return the iterations of one job that ended, as `advance` does."""
         first = int(self.finished[i])
-        stop = min(int(self._done[i] + EPSILON), int(self._count[i]))
+        stop = min(int(self._done[i] + EPSILON_ITERATIONS), int(self._count[i]))
         ends = np.arange(first + 1, stop + 1)
         times = np.clip(start + (ends - before) / self.rate[i], start, now)
         self.times[i][first:stop] = times

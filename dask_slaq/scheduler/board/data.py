@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, Row, rows
 from dask_slaq.core.jobs.history import table, threads
 from dask_slaq.core.owners.terms import standings
-from dask_slaq.core.owners.usage import DAY
+from dask_slaq.core.owners.usage import DAY_SECONDS
 from dask_slaq.core.owners.usage import OTHERS as OTHER_OWNERS
 from dask_slaq.core.settings import NOT_STARTED
 from dask_slaq.core.text import in_threads
@@ -51,8 +51,8 @@ def color_of(name: str) -> str:
     return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
 
 
-#: Seconds of the past that are shown, and maximum number of points per line.
-PAST, MOST_POINTS = 600.0, 300
+#: Seconds of the past that are shown.
+PAST_SECONDS = 600.0
 #: Maximum number of jobs in stacked areas, and of ended jobs in the table.
 MOST_SHOWN = 20
 #: Maximum number of jobs or owners with bars of their own.
@@ -177,7 +177,7 @@ def _data(plugin: RunningPlugin) -> BoardData:
     _add_threads(data, epochs)
     if len(epochs.seconds):
         passed = -epochs.seconds[0]
-        ahead = min(max(10.0, passed / 2), PAST / 5) if passed else 0.0
+        ahead = min(max(10.0, passed / 2), PAST_SECONDS / 5) if passed else 0.0
         granted = sorted(running, key=lambda name: -status["jobs"][name]["share"])
         _add_forecasts(data, plugin, granted[:MOST_SHOWN], ahead)
     used = epochs.threads[:, -1].tolist() if len(epochs.seconds) else []
@@ -207,10 +207,10 @@ class _RecentEpochs(NamedTuple):
 
 
 def _recent_epochs(plugin: RunningPlugin, n_jobs: int) -> _RecentEpochs:
-    # Maximum number of points of all lines of a plot, though each has a few.
-    most_in_all, fewest_points = 4_000, 20
-    points = min(max(most_in_all // n_jobs, fewest_points), MOST_POINTS)
-    names, times, values = table(plugin.jobs.epochs, PAST, points)
+    # Maximum number of points of all lines of a plot, though each has a few, and of one line.
+    most_in_all, fewest_points, most = 4_000, 20, 300
+    points = min(max(most_in_all // n_jobs, fewest_points), most)
+    names, times, values = table(plugin.jobs.epochs, PAST_SECONDS, points)
     if not len(times):
         return _RecentEpochs([], times, np.empty((0, 0)), np.empty((1, 0)))
     losses, seconds = values["normalized_loss"], values["core_seconds"]
@@ -223,13 +223,13 @@ def _recent_epochs(plugin: RunningPlugin, n_jobs: int) -> _RecentEpochs:
     used[:-1][absent] = 0.0
     # The timer stands still while no job runs.
     # Epochs without a record, beyond which lines and areas are interrupted.
-    longest = 5 * max(plugin.settings.epoch, PAST / points)
+    longest = 5 * max(plugin.settings.epoch, PAST_SECONDS / points)
     gaps = np.flatnonzero(np.diff(times) > longest)
     insert, ends = np.repeat(gaps + 1, 2), np.ravel([times[gaps], times[gaps + 1]], order="F")
     losses, used = np.insert(losses, insert, math.nan, axis=1), np.insert(used, insert, 0.0, axis=1)
     times = np.insert(times, insert, ends)
     times = times - (times[-1] if plugin.jobs.reports else time())
-    recent = times > -PAST
+    recent = times > -PAST_SECONDS
     return _RecentEpochs(names, times[recent], losses[:, recent], used[:, recent])
 
 
@@ -258,8 +258,8 @@ def _add_threads(data: BoardData, epochs: _RecentEpochs) -> None:
 
 
 def _recently_ended(plugin: RunningPlugin) -> dict[str, dict[str, Any]]:
-    """Return the jobs that ended within `PAST` seconds and do not run again, the newest first."""
-    since = time() - PAST
+    """Return the jobs that ended within `PAST_SECONDS` and do not run again, newest first."""
+    since = time() - PAST_SECONDS
     found: dict[str, dict[str, Any]] = {}
     for job in reversed(plugin.jobs.ended):
         if job["ended"] < since:
@@ -354,10 +354,10 @@ def _add_usage(data: BoardData, by_day: dict[tuple[int, str], float]) -> None:
     for day, owner in sorted(boxes, key=lambda box: (box[0], -total[box[1]])):
         if (seconds := boxes[day, owner]) <= 0:
             continue
-        begin = day * DAY * 1000  # Bokeh's dates are in milliseconds
+        begin = day * DAY_SECONDS * 1000  # Bokeh's dates are in milliseconds
         box = {
             "left": begin,
-            "right": begin + 0.9 * DAY * 1000,
+            "right": begin + 0.9 * DAY_SECONDS * 1000,
             "bottom": at[day],
             "top": at[day] + seconds,
             "owner": owner or "(none)",

@@ -101,16 +101,16 @@ class JobTaskStream(TaskStream):  # type: ignore[misc]
 
 
 #: Milliseconds between two updates of a page.
-INTERVAL = 1000
+INTERVAL_MILLISECONDS = 1000
 SECONDS = "seconds from now"
 NO_JOBS = "Open one with dask_slaq.job(name) in a program that trains on this cluster."
 HELD = (
     "Tasks that are held until a slot of their job is free appear as <i>queued</i> on Dask's own "
     "pages."
 )
-#: Styles of the legend, and maximum number of characters of a name in it.
+#: Styles of the legend.
 SWATCH = "display:inline-block;width:0.8em;height:0.8em;margin-right:4px"
-FLOW, LONGEST = "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px", 40
+FLOW = "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:12px"
 RED = "#c00000"
 #: Name of a job in the table, of which a narrow column cuts the middle: many differ at their end.
 NAME = """<span style="color:<%= ink %>;display:flex" title="<%- value %>"><span
@@ -339,7 +339,7 @@ class Legend(_Text):
                 parts.append(f'<b style="color:#666666">{escape(owner)}</b>')
                 before = owner
             swatch = f'<span style="background:{color};{SWATCH}"></span>' if color else ""
-            name = escape(shortened(name, LONGEST))
+            name = escape(shortened(name, 40))
             if outcome:
                 name = f'<span style="color:{GREY}">{name} ({outcome})</span>'
             parts.append(f'<span style="white-space:nowrap">{swatch}{name}</span>')
@@ -351,7 +351,7 @@ def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
     note = Note(scheduler, sizing_mode="stretch_width")
     legend = Legend(scheduler, sizing_mode="stretch_width")
     for component in (note, legend):
-        add_periodic_callback(doc, component, INTERVAL)
+        add_periodic_callback(doc, component, INTERVAL_MILLISECONDS)
     # A low window scrolls; without a minimum, plots would overlap.
     boxes = [row([], sizing_mode="stretch_both", min_height=220) for _ in range(2)]
     below = row([], sizing_mode="stretch_width", height=280)
@@ -374,7 +374,7 @@ def board(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> None:
             kind, box, size = following
             component = kind(scheduler, **size)
             box.children = [*box.children, component.root]
-            add_periodic_callback(doc, component, INTERVAL)
+            add_periodic_callback(doc, component, INTERVAL_MILLISECONDS)
             doc.add_next_tick_callback(partial(fill, component))
 
     def fill(component: Any) -> None:
@@ -400,7 +400,7 @@ def single_plot(
     component.update()
     legend = Legend(scheduler, sizing_mode="stretch_width")
     for each in (component, legend):
-        add_periodic_callback(doc, each, INTERVAL)
+        add_periodic_callback(doc, each, INTERVAL_MILLISECONDS)
     doc.add_root(column(legend.root, component.root, sizing_mode="stretch_both"))
     doc.title = f"Dask: {title}"
     doc.theme = BOKEH_THEME

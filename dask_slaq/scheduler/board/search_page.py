@@ -30,15 +30,15 @@ from distributed.dashboard.components.shared import DashboardComponent
 from dask_slaq.core.text import in_cell, number, printable
 from dask_slaq.core.trials import STATE_COLORS, SearchSettings
 from dask_slaq.scheduler.board.data import Columns, empty, recent
-from dask_slaq.scheduler.board.pages import INTERVAL, SWATCH, draw_again
+from dask_slaq.scheduler.board.pages import INTERVAL_MILLISECONDS, SWATCH, draw_again
 from dask_slaq.scheduler.current import registered_plugin
 
-#: Maximum number of points of all curves, though each has at least `FEWEST_POINTS`.
-MOST_IN_ALL, FEWEST_POINTS = 12_000, 6
-#: Maximum number of parameters and rows of the table.
-MOST_PARAMETERS, MOST_ROWS = 8, 500
+#: Maximum number of points of all curves, though each has at least six.
+MOST_POINTS = 12_000
+#: Maximum number of parameters in the table.
+MOST_PARAMETERS = 8
 #: Number of models above which all but the first are faint, and only these have their forecast.
-MANY, FIRST = 60, 10
+MANY_MODELS = 60
 LINE = ("x", "y", "color", "alpha", "model", "state", "loss", "params")
 
 
@@ -83,7 +83,7 @@ def make_data(name: str, rows: list[dict[str, Any]], settings: SearchSettings) -
 
 
 def _add_curves(data: SearchData, rows: list[dict[str, Any]], settings: SearchSettings) -> None:
-    points = max(MOST_IN_ALL // max(len(rows), 1), FEWEST_POINTS)
+    points = max(MOST_POINTS // max(len(rows), 1), 6)
     best, promising = (_first(rows, by, settings.maximize) for by in ("loss", "predicted"))
     rows = sorted(rows, key=lambda row: row["key"] in best)  # over the others
     longest = max((row["iteration"] for row in rows), default=0)
@@ -97,7 +97,7 @@ def _add_curves(data: SearchData, rows: list[dict[str, Any]], settings: SearchSe
             some = np.unique(np.linspace(0, len(x) - 1, points).round().astype(int))
             x, y = x[some], y[some]
         known.append(y)
-        clear = len(rows) <= MANY or row["key"] in best
+        clear = len(rows) <= MANY_MODELS or row["key"] in best
         _add(data.curves, row, x.tolist(), y.tolist(), 0.9 if clear else 0.25)
         if row["key"] in promising:
             known.append(np.array([row["predicted"]]))
@@ -118,8 +118,8 @@ def _add_curves(data: SearchData, rows: list[dict[str, Any]], settings: SearchSe
 def _first(rows: list[dict[str, Any]], by: str, maximize: bool) -> set[Any]:
     """Return the keys of the models that stand out: the best, or all if there are not many."""
     known = [row for row in rows if math.isfinite(row[by])]
-    if len(rows) > MANY:
-        known = sorted(known, key=lambda row: row[by], reverse=maximize)[:FIRST]
+    if len(rows) > MANY_MODELS:
+        known = sorted(known, key=lambda row: row[by], reverse=maximize)[:10]
     return {row["key"] for row in known}
 
 
@@ -140,7 +140,7 @@ def _names(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _add_table(data: SearchData, ranked: list[dict[str, Any]]) -> None:
-    rows = ranked[:MOST_ROWS]
+    rows = ranked[:500]
     data.table = {
         "rank": list(range(1, len(rows) + 1)),
         "color": [STATE_COLORS[row["state"]] for row in rows],
@@ -247,7 +247,7 @@ def search_page(scheduler: Scheduler, extra: dict[str, Any], doc: Document) -> N
     session = doc.session_context
     given = session.request.arguments.get("name", [b""])[0] if session is not None else b""
     page = SearchPage(scheduler, given.decode(errors="replace"))
-    add_periodic_callback(doc, page, INTERVAL)
+    add_periodic_callback(doc, page, INTERVAL_MILLISECONDS)
     doc.add_root(page.root)
     doc.title = "Dask: Slaq search"
     doc.template = env.get_template("simple.html")

@@ -11,7 +11,7 @@ from typing import Any
 from dask_slaq.core.engine import Engine
 from dask_slaq.core.owners.budgets import Budgets
 from dask_slaq.core.owners.terms import OwnerTerms
-from dask_slaq.core.owners.usage import DAY
+from dask_slaq.core.owners.usage import DAY_SECONDS
 from dask_slaq.scheduler.jobs.values import Pace
 from dask_slaq.scheduler.owners.accounts import Accounts
 
@@ -65,7 +65,7 @@ class BudgetWatch(Budgets):
         """Alert of budgets that are almost or wholly used, and let jobs begin or wait for them."""
         owners = self._jobs.engine.owners if self._jobs.accounts.broken is None else None
         before, self._read = (self._over(), self._read), self._jobs.accounts.loaded
-        for spending in self.update(owners, int(time() // DAY)):
+        for spending in self.update(owners, int(time() // DAY_SECONDS)):
             message = spending.in_words()
             if spending.is_over:
                 wait = "new jobs wait, and " if spending.waits else ""

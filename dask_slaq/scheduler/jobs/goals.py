@@ -10,21 +10,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.forecast import NOISE_FLOOR, FitStatus, in_logs
-from dask_slaq.core.jobs.reports import LOST
+from dask_slaq.core.forecast import NOISE_DEVIATIONS, FitStatus, in_logs
+from dask_slaq.core.jobs.reports import LOST_REPORTS
 from dask_slaq.scheduler.jobs.admission import KnownJobs
 from dask_slaq.scheduler.jobs.values import etas
 
 __all__ = ["Goals"]
 
 #: Part of its predicted range below which the fall to come counts as nothing.
-NOTHING = 0.01
+NOTHING_PART = 0.01
 #: Reports in which a job that is taken to have converged has not fallen, or to have diverged has
-#: stayed above its first loss; of the latter, at least this part of its iterations: losses of
-#: networks that are fine-tuned, or warm up, rise first.
-SEEN, WARM = 32, 0.25
-#: Cap in threads of a job that reached its target and has no floor.
-SHRUNK = 0.1
+#: stayed above its first loss.
+SEEN_REPORTS = 32
 #: What is said of a job that ended.
 _ENDS = {
     "done": "ended",
@@ -90,14 +87,14 @@ class ForecastedCurves(NamedTuple):
     @property
     def is_flat(self) -> Any:
         """Whether hardly any fall is to come, of its range or of its noise."""
-        size = np.maximum(self.span, NOISE_FLOOR * self.noise)
-        return (self.status == FitStatus.OK) & (self.remaining < NOTHING * size)
+        size = np.maximum(self.span, NOISE_DEVIATIONS * self.noise)
+        return (self.status == FitStatus.OK) & (self.remaining < NOTHING_PART * size)
 
     @property
     def diverges(self) -> Any:
         """Whether the loss rises above its first one, or can no longer be used."""
         rises = (self.status == FitStatus.DIVERGING) & (self.level > self.start)
-        return rises | (self.missed >= LOST)
+        return rises | (self.missed >= LOST_REPORTS)
 
     @property
     def is_eventful(self) -> Any:
@@ -230,23 +227,24 @@ class Goals:
         goal.rising = (since, max(most, level)) if stays else None
         if not curve.is_flat or curve.diverges:
             goal.flat = None
-        elif goal.flat is None or curve.fallen - goal.flat[1] >= NOTHING * curve.span:
+        elif goal.flat is None or curve.fallen - goal.flat[1] >= NOTHING_PART * curve.span:
             goal.flat = goal.seen, curve.fallen
-        elif (seen := goal.seen - goal.flat[0]) >= SEEN:
+        elif (seen := goal.seen - goal.flat[0]) >= SEEN_REPORTS:
             what = "stalled" if awaited else "converged"
             text = "its loss has fallen by less than 1 %% of its range in"
             yield what, f"{goal.say(text)} {seen} reports"
 
     def _lasts(self, name: str, curve: ForecastedCurves) -> float:
         """Return the reports in which a job that has diverged does not come back."""
-        if curve.missed >= LOST:
+        if curve.missed >= LOST_REPORTS:
             return 1
-        return max(SEEN, WARM * (self._jobs.engine.jobs[name].max_iter or 0))
+        # Losses of networks that are fine-tuned, or warm up, rise first.
+        return max(SEEN_REPORTS, 0.25 * (self._jobs.engine.jobs[name].max_iter or 0))
 
     def _how_it_diverges(self, name: str, goal: JobGoal, curve: ForecastedCurves) -> str:
         if np.isnan(self._jobs.engine.jobs[name].loss):
             return goal.say("all its losses are nan or infinite")
-        if curve.missed >= LOST:
+        if curve.missed >= LOST_REPORTS:
             return goal.say(f"its last {curve.missed} losses are nan or infinite")
         text = "its loss has risen to %.4g, above its first one of %.4g"
         return goal.say(text, curve.level, curve.start)
@@ -257,7 +255,7 @@ class Goals:
         loss: float = curve.level - ahead
         if curve.in_logs:
             loss = unit = curve.level * np.exp(-ahead)
-        if np.isfinite(loss) and not abs(loss - curve.target) <= NOTHING * curve.span * unit:
+        if np.isfinite(loss) and not abs(loss - curve.target) <= NOTHING_PART * curve.span * unit:
             self._jobs.engine.set_job(name, target=loss)
             return loss
         return float(curve.target)
@@ -278,7 +276,7 @@ class Goals:
 
     def _shrunk(self, name: str) -> float:
         """Return the cap in threads of a job that reached its target."""
-        return max(self._jobs.engine.jobs[name].min_share or 0.0, SHRUNK)
+        return max(self._jobs.engine.jobs[name].min_share or 0.0, 0.1)
 
     def _alert(self, name: str, kind: str, message: str, **numbers: Any) -> dict[str, Any]:
         owner, message = self._jobs.owner.get(name, ""), f"{name}: {message}"

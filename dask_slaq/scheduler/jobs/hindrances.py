@@ -6,7 +6,7 @@ from time import monotonic
 
 from dask_slaq.core.settings import BLOCKED
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
-from dask_slaq.scheduler.jobs.values import SILENT
+from dask_slaq.scheduler.jobs.values import SILENT_SECONDS
 from dask_slaq.scheduler.pools import Blocked, Pool, find_blocked
 
 
@@ -21,7 +21,7 @@ def _look_for_silence(jobs: ScheduledJobs) -> None:
     """Alert of jobs that have reported nothing for long, although nothing kept them from it."""
     now = monotonic()
     for name, pace in jobs.pace.items():
-        if now - pace.since <= SILENT / 2:
+        if now - pace.since <= SILENT_SECONDS / 2:
             continue
         if jobs.pools.pools[name].paused or is_waiting(jobs, name) or not _acts(jobs, name):
             pace.since = now

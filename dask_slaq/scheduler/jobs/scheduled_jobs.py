@@ -36,8 +36,6 @@ __all__ = ["ScheduledJobs"]
 
 #: Jobs that ended and are remembered.
 MOST_ENDED = 10_000
-#: Seconds for which jobs that ended on an earlier scheduler are shown.
-KEPT = 3600.0
 #: Settings of a job that `Goals` follow.
 GOAL = ("target", "target_kind", "by", "stop")
 
@@ -96,7 +94,7 @@ class ScheduledJobs(KnownJobs):
         self.reservations = KeptReservations(run_history.store, lambda: scheduler.total_nthreads)
         self.budgets = BudgetWatch(self)
         self.budgets.check()
-        run_history.lately(time() - KEPT, self._put_back)
+        run_history.lately(time() - 3600.0, self._put_back)  # of an earlier scheduler
 
     def _put_back(self, ended: list[dict[str, Any]]) -> None:
         """Add jobs that ended on earlier schedulers."""

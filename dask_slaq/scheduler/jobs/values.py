@@ -14,10 +14,8 @@ from dask_slaq.core.engine import Engine
 from dask_slaq.core.forecast import iterations_to_losses
 from dask_slaq.scheduler.pools import Pool
 
-#: Weight of the newest interval in the running mean of a job's pace.
-NEWEST = 0.2
-#: A job is silent once it could have reported for this many times its pace, and as many seconds.
-SILENT_TIMES, SILENT = 30, 10.0
+#: A job is silent once it could have reported for 30 times its pace, and for so long.
+SILENT_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -32,12 +30,12 @@ class Pace:
         """Record a report at `now`."""
         passed = now - self.last
         if passed > 0:
-            self.seconds += (NEWEST if self.seconds else 1.0) * (passed - self.seconds)
+            self.seconds += (0.2 if self.seconds else 1.0) * (passed - self.seconds)
         self.last = self.since = now
 
     def is_silent(self, now: float) -> bool:
-        """Return whether the job could have reported for many times its pace, and has not."""
-        return self.seconds > 0 and now - self.since > max(SILENT_TIMES * self.seconds, SILENT)
+        """Return whether it could have reported for 30 times its pace, and has not."""
+        return self.seconds > 0 and now - self.since > max(30 * self.seconds, SILENT_SECONDS)
 
 
 def etas(

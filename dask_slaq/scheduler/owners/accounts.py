@@ -19,7 +19,7 @@ from distributed import Scheduler
 from distributed.scheduler import TaskState
 from tornado.ioloop import PeriodicCallback
 
-from dask_slaq.core.owners.usage import DAY, OTHERS, OUTCOMES, Ledger, Spent, Usage, decayed
+from dask_slaq.core.owners.usage import DAY_SECONDS, OTHERS, OUTCOMES, Ledger, Spent, Usage, decayed
 from dask_slaq.core.safely import safely
 from dask_slaq.scheduler.pools import Charges, Pool, TaskRecords
 
@@ -125,7 +125,7 @@ class Accounts:
     # Charging
 
     def _add(self, payer: tuple[str, str, str], what: str, amount: float) -> None:
-        today = int(time() // DAY)
+        today = int(time() // DAY_SECONDS)
         for usage in (self.ledger.of(today, *payer), self._totals.of(payer[0])):
             setattr(usage, what, getattr(usage, what) + amount)
         if what == "core_seconds":
@@ -274,7 +274,7 @@ class Accounts:
         """
         if self.store is None:
             return
-        today, rows = int(time() // DAY), []
+        today, rows = int(time() // DAY_SECONDS), []
         for key, usage in self.ledger.drain():
             if usage.core_seconds >= 0:
                 rows.append((key, usage))

@@ -15,9 +15,6 @@ from dask_slaq.scheduler.pools.durations import Learned
 from dask_slaq.scheduler.pools.pool import Pool
 from dask_slaq.scheduler.pools.records import TaskRecords
 
-#: Ends of tasks that are kept per epoch, from which the speeds of workers are learned.
-NEWEST_ENDS = 256
-
 
 class Charges:
     """Core-seconds of tasks in pools: at their end, while they report, and of running gangs.
@@ -31,8 +28,8 @@ class Charges:
         self.of_pools: defaultdict[str, float] = defaultdict(float)
         self.unowned = 0.0
         self.ended, self.took = 0, 0.0  # tasks of pools, and their core-seconds
-        # What is like a task that has ended, its worker and seconds.
-        self._ends: deque[tuple[DurationEstimate, str, float]] = deque(maxlen=NEWEST_ENDS)
+        # What is like a task that has ended, its worker and seconds: of the newest ends.
+        self._ends: deque[tuple[DurationEstimate, str, float]] = deque(maxlen=256)
         # Running tasks that gave up their thread, by key: the Unix time, and what was charged.
         self.seceded_at: dict[Any, tuple[float, float]] = {}
         # Tasks that report what they compute, by key: the Unix time up to which they were charged;

@@ -74,7 +74,7 @@ class DispatchRounds:
                 self._timers.move(now + seconds, slots.address)
         dispatcher.opens_in.clear()
         if dispatcher.has_kept_slots:
-            self.look_in("", constants.BACK_WITHIN)
+            self.look_in("", constants.BACK_SECONDS)
         if self.order.tokens_at < math.inf:
             self._timers.set(max(self.order.tokens_at, now), "")
             self.order.tokens_at = math.inf

@@ -18,7 +18,7 @@ from typing import Any
 
 from distributed.scheduler import Scheduler, TaskState
 
-from dask_slaq.core.dispatch import DurationEstimate, Handover, JobQueue, Ready, constants
+from dask_slaq.core.dispatch import DurationEstimate, Handover, JobQueue, Ready
 from dask_slaq.core.settings import LIMIT_LABEL as LABEL
 from dask_slaq.core.settings import shown
 from dask_slaq.scheduler.event_loop import ChunkedWork
@@ -201,8 +201,8 @@ class Limits:
             if self._later is not None:  # pools had their choice
                 self._later.cancel()
             self._first_here = self._reserved = first
-            # Not at once: the cause may be a transition.
-            delay = 0 if first else constants.AFTER_JOBS
+            # Not at once: the cause may be a transition. Pools have 20 ms to take slots first.
+            delay = 0 if first else 0.020
             self._later = asyncio.get_running_loop().call_later(delay, self._enter, self._go)
         self._wakes.soon()
 

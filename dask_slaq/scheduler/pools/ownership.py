@@ -26,8 +26,6 @@ from dask_slaq.scheduler.pools.pools import Pools
 ANNOTATION = "slaq_job"
 BLOCK = "slaq_job:"
 
-#: Number of ended jobs of which it is remembered that they left unfinished tasks.
-REMEMBERED = 1000
 
 #: States of unfinished tasks that may need a worker.
 _ADOPTED = ("waiting", "queued", "no-worker", "processing")
@@ -197,7 +195,7 @@ class TaskPools:
         self._told.discard(pool.client)
         if pool.unfinished or (failed and pool.tasks):
             self._left[pool.client, name] = None
-            while len(self._left) > REMEMBERED:
+            while len(self._left) > 1000:
                 del self._left[oldest_of_most(self._left, itemgetter(0))]
 
     def cancel(self) -> None:

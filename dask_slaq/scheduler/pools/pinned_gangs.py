@@ -36,7 +36,11 @@ class PinnedGang:
 
     def complete(self, now: float) -> bool:
         """Return whether all members have arrived and are ready."""
-        full = len(self.members) >= self.size if self.size else now - self.latest >= constants.QUIET
+        full = (
+            len(self.members) >= self.size
+            if self.size
+            else now - self.latest >= constants.QUIET_SECONDS
+        )
         return full and all(ts.state in READY for ts in self.members)
 
     def overdue(self, now: float) -> bool:
@@ -44,7 +48,7 @@ class PinnedGang:
         if self._ready_since is None and any(ts.state in READY for ts in self.members):
             self._ready_since = now
         since = now if self._ready_since is None else max(self._ready_since, self.latest)
-        return now - since >= constants.PATIENCE and not self.complete(now)
+        return now - since >= constants.PATIENCE_SECONDS and not self.complete(now)
 
 
 class PinnedGangs:

@@ -29,7 +29,7 @@ def is_direct(ts: TaskState) -> bool:
         key = dep.key
         if isinstance(key, str) and key.startswith(_BARRIER):
             return True
-        if dep.annotations and dep.nbytes <= constants.NOT_DATA and _is_bound(dep):
+        if dep.annotations and dep.nbytes <= constants.NOT_DATA_BYTES and _is_bound(dep):
             return True
     return False
 
@@ -48,7 +48,9 @@ def bound_to(ts: TaskState) -> set[str]:
 def _is_bound(dep: TaskState) -> bool:
     """Return whether the result of a task may be impossible to move."""
     return (
-        dep.nbytes <= constants.NOT_DATA and is_pinned(dep) and "workers" in (dep.annotations or ())
+        dep.nbytes <= constants.NOT_DATA_BYTES
+        and is_pinned(dep)
+        and "workers" in (dep.annotations or ())
     )
 
 

@@ -94,7 +94,7 @@ class Pool(JobQueue):
         if user or needs or label is not None:
             resources = tuple(sorted(needs.items())) if needs else None
             task.constraints = TaskConstraints(frozenset(user) if user else None, resources, label)
-        cheap = constants.BETWEEN_MESSAGES * scheduler.bandwidth
+        cheap = constants.MESSAGE_SECONDS * scheduler.bandwidth
         if task.nbytes > cheap:
             task.preferred = self._preferred_of(ts, scheduler, task.constraints, cheap)
         task.rank = task.rootish, ts.priority or (), count
@@ -113,7 +113,7 @@ class Pool(JobQueue):
         most = max(held.values(), default=0)
         near = min(cheap, most / 10)
         preferred = tuple(sorted([a for a, size in held.items() if most - size <= near]))
-        few = min(constants.LOOKED_AT, len(scheduler.running))
+        few = min(constants.MOST_COMPARED, len(scheduler.running))
         return preferred if most > cheap and len(preferred) < few else ()
 
     def adopt(self, ts: TaskState) -> None:

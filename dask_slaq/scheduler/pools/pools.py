@@ -41,13 +41,6 @@ from dask_slaq.scheduler.pools.wakes import Wakes
 
 logger = logging.getLogger(__name__)
 
-#: An overloaded scheduler computes for this part of an epoch, and is so until it does for less
-#: than the second, while at least so many tasks end, which are short.
-BUSY, LESS_BUSY, ENOUGH = 0.9, 0.5, 100
-#: Tasks for which each dispatch pays, where the scheduler validates: all are checked when they are
-#: paid for. A check at each dispatch would cost the square of their number.
-CHECKED = 25
-
 
 class Pools:
     """Pools of all jobs on a scheduler."""
@@ -161,7 +154,7 @@ class Pools:
             pool.group.remove(pool)
         if len(self.pools) == 1:
             now = monotonic()
-            self._hold_until = now + max(now - self._held_since, constants.LINGER)
+            self._hold_until = now + max(now - self._held_since, 10.0)
         if not self.pools:
             self.rounds.cancel()
             self.groups = {}  # limits of owners hold nothing without jobs
@@ -177,7 +170,7 @@ class Pools:
         """Whether there are several pools, or were until recently, or gangs.
 
         When one job is left alone, its tasks are held for as long again as there was contention,
-        and at least `LINGER` seconds: its data lies unevenly, where slots were free, and Dask would
+        and for ten seconds at least: its data lies unevenly, where slots were free, and Dask would
         send its tasks after the data.
         """
         if len(self.records.gangs.waiting()) > 1:
@@ -369,10 +362,12 @@ class Pools:
             if gang.overdue(now):
                 self.tracker.let_go(gang)
             elif not gang.complete(now):
-                self.rounds.look_in("", constants.QUIET)
+                self.rounds.look_in("", constants.QUIET_SECONDS)
         self.rounds.fill(self.tracker)
         if self.scheduler.validate:
-            self._unchecked += CHECKED
+            # Each dispatch pays for 25 tasks, and all are checked when they are paid for: a check
+            # at each dispatch would cost the square of their number.
+            self._unchecked += 25
             if self._unchecked >= len(self.records.pool_of):
                 self._unchecked = 0
                 self.check()
@@ -426,8 +421,9 @@ class Pools:
         if wall <= 0:
             return
         before, self._looked = self._overloaded, looked
-        short = count >= ENOUGH and seconds < constants.SHORT * count
-        self._overloaded = short and cpu > (LESS_BUSY if before else BUSY) * wall
+        # It is overloaded from 90 % of an epoch down to 50 %, while at least 100 short tasks end.
+        short = count >= 100 and seconds < constants.SHORT_SECONDS * count
+        self._overloaded = short and cpu > (0.5 if before else 0.9) * wall
         if self._overloaded and not (before or self._told):
             self._told = True
             logger.warning(
@@ -449,7 +445,7 @@ class Pools:
         workers = self.scheduler.workers
         if self.cluster.key(pool) is None:
             return False
-        for entry in islice(pool.first_ready(), constants.LOOKED_AT):
+        for entry in islice(pool.first_ready(), constants.MOST_COMPARED):
             if busy and (pool.gang or entry.rootish):
                 continue  # it waits for the rest of the gang, or for tasks that use root tasks
             if any(not has_thread(workers[a]) for a in entry.preferred if a in workers):

@@ -18,10 +18,6 @@ from dask_slaq.core.dispatch import Handover, Way
 
 logger = logging.getLogger(__name__)
 
-# First element of the priority of tasks that are sent. They run before all other tasks of a worker,
-# whose priorities begin with the user's, negated.
-_FIRST = -(2.0**62)
-
 
 class TaskControl:
     """Controller of the tasks of a scheduler."""
@@ -113,7 +109,8 @@ class TaskControl:
         # Any: Dask's annotation asks for a `set`, which it only reads.
         restricted: Any = allowed
         ts.worker_restrictions, ts.loose_restrictions = restricted, False
-        task.priority = _FIRST, *task.order, *(ts.priority or ())
+        # Before all other tasks of a worker, whose priorities begin with the user's, negated.
+        task.priority = -(2.0**62), *task.order, *(ts.priority or ())
 
     def give_priority(self, ts: TaskState) -> None:
         """Give a task that was sent the priority with which it was sent, until `take_priority`.

@@ -81,7 +81,7 @@ class TaskTracker(ReadyTasks):
         """
         pool, ts, like = task.pool, task.ts, task.like
         assert isinstance(pool, Pool)
-        if constants.SHORT < like.usual < math.inf or pool.gang or pool.group is not None:
+        if constants.SHORT_SECONDS < like.usual < math.inf or pool.gang or pool.group is not None:
             return None
         if ts.resource_restrictions or (self.limits.most and self.limits.label_of(ts)):
             return None
@@ -89,11 +89,13 @@ class TaskTracker(ReadyTasks):
         if (key := order.key(pool, now)) is None or order.has_before(key, now):
             return None
         ws = plain(ts)
-        if ws is None or self.sent.on(ws).free_in(now) > constants.SOON:
+        if ws is None or self.sent.on(ws).free_in(now) > constants.SOON_SECONDS:
             return None
         task.worker, task.preferred, task.key, task.why = ws.address, (ws.address,), key, "short"
         task.order, task.tag = (*key[:-1], next(self._numbers)), pool.service
-        task.expected = min(like.usual, constants.SHORT)  # while it is unknown, few are sent
+        task.expected = min(
+            like.usual, constants.SHORT_SECONDS
+        )  # while it is unknown, few are sent
         task.soonest, task.entitled = like.soonest, key.entitled or pool.granted.most < 1
         if not (pool.ready or pool.running):
             self._is_back(pool)
@@ -215,18 +217,18 @@ class TaskTracker(ReadyTasks):
         """Record that a pool has tasks again, and cap its credit of service.
 
         It keeps what it lacked when it went idle, less its share of the idle time, but no less than
-        `SLACK` seconds of its share.
+        `SLACK_SECONDS` seconds of its share.
         """
         gaps = pool.gaps
         away = monotonic() - gaps.left_at
         if math.isfinite(away):
-            gaps.width *= constants.NARROWER
+            gaps.width *= 0.7
             gaps.mean = away if math.isinf(gaps.mean) else gaps.mean + 0.5 * (away - gaps.mean)
             gaps.spell += 0.5 * (gaps.computed - gaps.spell)
             coming = self._index.coming
-            (coming.add if gaps.mean < constants.BACK_WITHIN else coming.discard)(pool)
+            (coming.add if gaps.mean < constants.BACK_SECONDS else coming.discard)(pool)
         gaps.computed, share = 0.0, pool.granted.share / pool.weight
-        owed = max(constants.SLACK * share, gaps.lacked - min(away, 1e9) * share)
+        owed = max(constants.SLACK_SECONDS * share, gaps.lacked - min(away, 1e9) * share)
         pool.service = max(pool.service, self.served - owed)
         pool.touch()
 

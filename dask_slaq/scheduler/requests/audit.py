@@ -16,7 +16,7 @@ from dask_slaq.scheduler.owners.reserved import local
 logger = logging.getLogger(__name__)
 
 #: Maximum number of characters of what is said of one change.
-LONGEST_LINE = 2000
+MOST_LINE_CHARACTERS = 2000
 
 
 def audit(
@@ -37,7 +37,7 @@ def audit(
     who, of = _clean(by) or "somebody", _clean(job)
     ended = f"refused: {refused}" if refused is not None else "done"
     message = f"{who}{where and f' at {where}'} asked to {what}: {ended}"
-    message = message[:LONGEST_LINE]
+    message = message[:MOST_LINE_CHARACTERS]
     logger.log(logging.INFO if refused is None else logging.WARNING, "%s", message)
     event = {
         "event": "audit",
@@ -45,10 +45,10 @@ def audit(
         "when": strftime("%Y-%m-%d %H:%M:%S"),
         "by": who,
         "where": where,
-        "what": what[:LONGEST_LINE],
+        "what": what[:MOST_LINE_CHARACTERS],
         "job": of,
         "owner": _clean(known),
-        "refused": None if refused is None else str(refused)[:LONGEST_LINE],
+        "refused": None if refused is None else str(refused)[:MOST_LINE_CHARACTERS],
         "message": message,
     }
     scheduler.log_event(AUDIT_TOPIC, event)

@@ -56,7 +56,7 @@ class WaitingRequests:
 logger = logging.getLogger(__name__)
 
 #: Maximum number of changes that are remembered.
-MOST_AUDITED = 10_000
+MOST_AUDITED_CHANGES = 10_000
 
 #: Requests, each by the name of its method, or of a function of `steering`, loaded for it.
 REQUESTS = (

@@ -10,13 +10,13 @@ from dataclasses import fields
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.jobs.reports import LONGEST_METRIC, MOST_LOSSES, as_metrics, as_step
+from dask_slaq.core.jobs.reports import MOST_LOSSES, MOST_METRIC_CHARACTERS, as_metrics, as_step
 from dask_slaq.core.jobs.settings import SENT, check_job_settings
 from dask_slaq.core.run_history import read_kind
 from dask_slaq.core.search_settings import SearchSettings, is_unknown
 from dask_slaq.core.settings import check_name, is_number, shown
 from dask_slaq.core.text import printable
-from dask_slaq.core.trials import LONGEST_GROUP, TrialEvent, as_parameters, bounded
+from dask_slaq.core.trials import MOST_GROUP_CHARACTERS, TrialEvent, as_parameters, bounded
 from dask_slaq.plug_ins import add_goals
 from dask_slaq.scheduler.trials import TrialMessage
 
@@ -54,7 +54,7 @@ def check_trial(message: Mapping[str, Any]) -> TrialMessage:
     found["state"] = None if found["state"] is None else _read_state(found["state"])
     found["params"] = read_params(found["params"])
     found["group"] = None if found["group"] is None else _read_group(found["group"])
-    found["metric"] = printable(found["metric"] or "")[:LONGEST_METRIC]
+    found["metric"] = printable(found["metric"] or "")[:MOST_METRIC_CHARACTERS]
     found["drawn"], found["anew"] = found["drawn"] is True, found["anew"] is True
     found["others"] = [as_metrics(others) if others else {} for others in _listed(found, "others")]
     return TrialMessage(**found)
@@ -85,7 +85,9 @@ def _read_state(given: object) -> dict[str, Any]:
 def _read_group(given: Any) -> tuple[str, str]:
     """Return the names of the group and of the candidate of a trial."""
     names = list(given) if isinstance(given, list | tuple) else []
-    if len(names) == 2 and all(isinstance(n, str) and len(n) <= LONGEST_GROUP for n in names):
+    if len(names) == 2 and all(
+        isinstance(n, str) and len(n) <= MOST_GROUP_CHARACTERS for n in names
+    ):
         return names[0], names[1]
     raise InvalidSetting(f"a trial has a group and a candidate, not {shown(given)}")
 
@@ -103,7 +105,7 @@ logger = logging.getLogger(__name__)
 #: What a request to open a job may hold alongside the name, the client and its settings.
 ALONGSIDE = ("run", "search", "within", "reattach", "params")
 #: Seconds between two log lines about the dropped messages of one sender.
-PAUSE = 10.0
+PAUSE_SECONDS = 10.0
 #: Maximum number of senders with a recent log line. Messages of further senders are not logged.
 MOST_SENDERS = 1000
 
@@ -152,7 +154,7 @@ def _read_search(given: Any) -> SearchSettings | None:
 
 
 class Dropped:
-    """`count` and log of dropped messages, limited to a line per sender and `PAUSE` seconds."""
+    """`count` and log of dropped messages, limited to a line per sender and `PAUSE_SECONDS`."""
 
     def __init__(self, enter: Callable[..., Any]) -> None:
         self._enter, self.count = enter, 0
@@ -170,7 +172,7 @@ class Dropped:
 
     def _hold(self, name: str) -> None:
         self._held[name] = 0, ""
-        asyncio.get_running_loop().call_later(PAUSE, self._enter, self._release, name)
+        asyncio.get_running_loop().call_later(PAUSE_SECONDS, self._enter, self._release, name)
 
     def _release(self, name: str) -> None:
         count, text = self._held.pop(name)

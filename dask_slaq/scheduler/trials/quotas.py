@@ -13,7 +13,7 @@ from distributed.scheduler import Scheduler, TaskState, WorkerState
 
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials import (
-    MANY,
+    MANY_MODELS,
     MOVING_PART,
     TARGET_PART,
     Trial,
@@ -23,14 +23,6 @@ from dask_slaq.core.trials import (
 )
 from dask_slaq.scheduler.pools import Pool, TaskTracker, blocked, load
 from dask_slaq.scheduler.trials.running import RunningSearch
-
-#: Workers lost with models on them from which on it is known how long workers live.
-LOST_WORKERS = 2
-#: Part of the life of a worker, if it tells it and if it is known by those that were lost, which
-#: models that wait may have computed: without a state they begin anew if their worker leaves.
-AT_RISK_PART, AT_RISK_PART_THEN = 0.1, 0.015
-#: Most seconds that count between two choices: there is none while no search runs.
-PAUSE_SECONDS = 2.0
 
 
 class Quotas:
@@ -168,7 +160,7 @@ class Quotas:
             return True, 0
         limit = ws.memory_limit
         if not limit:
-            return False, MANY
+            return False, MANY_MODELS
         if limit <= search.deadly:
             return True, 0
         memory, at, _ = self._memory.get(ws.address, (0.0, 0.0, 0))
@@ -191,15 +183,17 @@ class Quotas:
 
         There `waits` models do that have computed for `risk` seconds.
         """
-        life, part = self.lives.get(ws.address), AT_RISK_PART
-        if life is None and self._lost >= LOST_WORKERS:
-            life, part = self._seconds / self._lost, AT_RISK_PART_THEN
+        # Part of the life of a worker, if it tells it and if it is known by two that were lost,
+        # which models that wait may have computed: without a state they begin anew if it leaves.
+        life, part = self.lives.get(ws.address), 0.1
+        if life is None and self._lost >= 2:
+            life, part = self._seconds / self._lost, 0.015
         one = search.trials.seconds_of_one() if life else 0.0
         if not (life and one):
-            return MANY
+            return MANY_MODELS
         life *= ws.nthreads
         left = (part * life - risk) / (FEWEST_REPORTS * one / search.steps)
-        return int(min(left, life / one - waits, MANY))
+        return int(min(left, life / one - waits, MANY_MODELS))
 
     # A choice
 
@@ -214,7 +208,8 @@ class Quotas:
         quotas_of: dict[str, dict[str, WorkerQuota]] = {}
         self._planned.clear()
         self._models = {name: _Models(search) for name, search in self._running.items()}
-        self._seconds += len(self._scheduler.workers) * min(seconds, PAUSE_SECONDS)
+        # There is no choice while no search runs: more than two seconds do not count.
+        self._seconds += len(self._scheduler.workers) * min(seconds, 2.0)
         for name, search in self._running.items():
             quotas = self._of(search, bool(set(wanting) - {name}), draining, seconds)
             quotas_of[name] = quotas
@@ -268,7 +263,7 @@ class Quotas:
         is_full = quota.admits < self._least_room * ws.nthreads
         quota.leaves = quota.closing or (is_full and models.are_cheap and self._fits(search, ws))
         if quota.leaves:
-            quota.admits = MANY
+            quota.admits = MANY_MODELS
         if not search.pool.paused:
             quota.kept_idle = 0 if quota.admits else min(trains, ws.nthreads)
             others = max(load(ws) - quota.used - quota.blocked, 0)

@@ -11,7 +11,7 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
 
-from dask_slaq.core.owners.usage import DAY, EARLIER, Usage, sum_by
+from dask_slaq.core.owners.usage import DAY_SECONDS, EARLIER_DAY, Usage, sum_by
 from dask_slaq.core.runtime import Known, WorkerSpeeds
 from dask_slaq.scheduler.current import RunningPlugin
 from dask_slaq.scheduler.owners.accounts import Accounts
@@ -93,7 +93,7 @@ async def usage_of(accounts: Accounts, by: Sequence[str], seconds: float | None)
     """
     from dask_slaq.run_history import usage_as_dicts  # and SQLite
 
-    since = EARLIER if seconds is None else int((time() - seconds) // DAY)
+    since = EARLIER_DAY if seconds is None else int((time() - seconds) // DAY_SECONDS)
     accounts.tick()
     left = [(key, usage) for key, usage in accounts.ledger.rows.items() if key.day >= since]
     found, store, note = sum_by(left, by), accounts.store, accounts.broken
@@ -125,5 +125,5 @@ def core_seconds_by_day(accounts: Accounts) -> dict[tuple[int, str], float]:
         (day, owner): seconds
         for day, of_day in accounts.spent.days.items()
         for owner, seconds in of_day.items()
-        if day > time() // DAY - 14
+        if day > time() // DAY_SECONDS - 14
     }

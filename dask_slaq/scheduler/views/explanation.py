@@ -9,7 +9,7 @@ from time import monotonic, time
 from typing import Any
 
 from dask_slaq.core.jobs.columns import JOB_COLUMNS, time_to_target
-from dask_slaq.core.owners.usage import DAY
+from dask_slaq.core.owners.usage import DAY_SECONDS
 from dask_slaq.core.text import duration, in_threads, printable
 from dask_slaq.scheduler.jobs.hindrances import blocked_in
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
@@ -113,7 +113,7 @@ def _yields(jobs: ScheduledJobs, owner: str) -> str | None:
         if grant is not None and grant.factor != 1.0:
             return (
                 f"{'its owner' if name == owner else name[:-1]} used {grant.lately:.2g} times its "
-                f"share lately (half-life {half_life / DAY:.3g} days): its weight counts "
+                f"share lately (half-life {half_life / DAY_SECONDS:.3g} days): its weight counts "
                 f"{grant.factor:.2g} times"
             )
     return None

@@ -18,7 +18,7 @@ from dask_slaq.scheduler.hooks import guarded_as
 from dask_slaq.scheduler.views.status import owners_of_jobs, status_of_jobs
 
 #: Labels whose values clients make up, and maximum number of these in a family.
-MADE_UP, MOST = ("job", "owner"), 100
+MADE_UP, MOST_VALUES = ("job", "owner"), 100
 #: Metrics by job: key in the status, help text.
 BY_JOB = {column.name: column.about.capitalize() for column in JOB_COLUMNS if column.metric}
 #: Metrics by owner: field of `Usage`, help text.
@@ -50,7 +50,7 @@ def families(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterato
         family = kind(build_name(name), text, labels=labels)
         if labels[0] in MADE_UP:
             first = dict.fromkeys(labelled[0] for labelled in values)
-            mine = own if labels[0] == "owner" else set(islice(first, MOST))
+            mine = own if labels[0] == "owner" else set(islice(first, MOST_VALUES))
             known, values = values, {}
             for labelled, value in known.items():
                 if labelled[0] not in mine:
@@ -83,7 +83,7 @@ def families(plugin: RunningPlugin, build_name: Callable[[str], str]) -> Iterato
         # Those that used most, for good: the counters of the others would fall.
         most = sorted(counters, key=lambda owner: -counters[owner].core_seconds)
         new = [o for o in dict.fromkeys([*most, *owners]) if o not in own and o != OTHERS]
-        own.update(new[: MOST - len(own)])
+        own.update(new[: MOST_VALUES - len(own)])
         for key, text in BY_OWNER.items():
             used = {(owner,): getattr(usage, key) for owner, usage in counters.items()}
             yield series(CounterMetricFamily, f"owner_{key}", text, ("owner",), used)

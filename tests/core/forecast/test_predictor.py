@@ -451,7 +451,7 @@ def test_a_job_seldom_fitted_is_judged_in_hindsight() -> None:
 def crowd(monkeypatch: pytest.MonkeyPatch, most: int, rounds: int) -> tuple[LossPredictor, list]:
     """40 jobs, of which `most` are fitted at a time; job 0 leaves its curve near the end."""
     monkeypatch.setattr(loss_module, "MOST_FITS", most)
-    monkeypatch.setattr(loss_module, "MOST_PART", 8 if most < 40 else 1)
+    monkeypatch.setattr(loss_module, "JOBS_PER_FIT", 8 if most < 40 else 1)
     predictor, fitted = LossPredictor(), []
     for job in range(40):
         predictor.add(str(job))

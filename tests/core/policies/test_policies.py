@@ -12,7 +12,7 @@ from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.policies import POLICIES, Snapshot, Traits, policy, traits_of
 from dask_slaq.core.policies import baselines as finish_time
 from dask_slaq.core.policies.base import GreedyPolicy, MarginalValues
-from dask_slaq.core.policies.quality_driven import NEARLY, TO_END
+from dask_slaq.core.policies.quality_driven import EXCHANGE_RATE_AT_END, NEARLY_PART
 from dask_slaq.core.policies.snapshot import ARRAYS
 from dask_slaq.core.policies.water_filling import fair_fill
 from dask_slaq.testing import POLICY_RULES, Curves, draw_snapshot
@@ -120,8 +120,8 @@ def test_max_min_no_split_is_better(seed):
 
 def left_over_weight(snapshot):
     """Work left to the target, or to the end of what is nearly done: inf without either."""
-    near = (snapshot.to_end > 0) & (snapshot.to_end <= NEARLY * snapshot.attained)
-    end = np.where(near, TO_END * snapshot.to_end, np.inf)
+    near = (snapshot.to_end > 0) & (snapshot.to_end <= NEARLY_PART * snapshot.attained)
+    end = np.where(near, EXCHANGE_RATE_AT_END * snapshot.to_end, np.inf)
     target = np.where(snapshot.to_target > 0, snapshot.to_target, np.inf)
     return np.minimum(target, end) / snapshot.weight
 

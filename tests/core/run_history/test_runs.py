@@ -32,7 +32,7 @@ def run(number=0, name="k", feature=0.0, **fields):
 
 
 def test_memory_is_bounded_and_the_oldest_go(monkeypatch):
-    monkeypatch.setattr(runs, "MOST_PER_KIND", 3)
+    monkeypatch.setattr(runs, "MOST_RUNS_PER_KIND", 3)
     monkeypatch.setattr(runs, "MOST_KINDS", 2)
     memory = PastRuns()
     for number in range(5):
@@ -57,12 +57,12 @@ def test_the_nearest_runs_come_first_and_of_these_the_newest():
 def test_a_program_that_fails_again_and_again_does_not_push_out_its_successes():
     memory = PastRuns()
     memory.add(run(0, feature=1.0))
-    for number in range(1, 2 * runs.MOST_PER_KIND):
+    for number in range(1, 2 * runs.MOST_RUNS_PER_KIND):
         memory.add(run(number, outcome="failed", ended=float(number)))
-    assert len(memory) == runs.MOST_PER_KIND
+    assert len(memory) == runs.MOST_RUNS_PER_KIND
     found = memory.like(Kind("k", (("a", 0.0),)))
-    assert len(found) == runs.MOST_LIKE
-    assert [one.outcome for one, _ in found] == ["failed"] * (runs.MOST_LIKE - 1) + ["done"]
+    assert len(found) == runs.MOST_LIKE_RUNS
+    assert [one.outcome for one, _ in found] == ["failed"] * (runs.MOST_LIKE_RUNS - 1) + ["done"]
     assert [apart for _, apart in found] == sorted(apart for _, apart in found)
 
 

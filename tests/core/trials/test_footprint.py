@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials import (
-    MANY,
+    MANY_MODELS,
     TARGET_PART,
     Footprint,
     SearchSettings,
@@ -38,7 +38,7 @@ def test_what_is_admitted_has_room(begun, grown, steps, unseen, left):
     size = model.bytes(steps)
     assert size >= max(begun[-32:])
     assert more >= 0
-    if more and more < MANY:
+    if more and more < MANY_MODELS:
         assert (more + unseen) * size <= left * (1 + 1e-9)
     assert admitted(model, steps, unseen + 1, left) <= more
     assert admitted(model, steps, unseen, left + 1) >= more
@@ -124,8 +124,8 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
 @pytest.mark.parametrize(
     ("models", "what", "by_admitted"),
     [
-        (4, "width", {0: 4, 1: 3, 2: 2, MANY: 0}),  # as many yield as there is memory for
-        (1, "explored", {0: 0, 1: 0, 8: 0, 9: 1, MANY: 1}),  # they wait where it is ample
+        (4, "width", {0: 4, 1: 3, 2: 2, MANY_MODELS: 0}),  # as many yield as there is memory for
+        (1, "explored", {0: 0, 1: 0, 8: 0, 9: 1, MANY_MODELS: 1}),  # they wait where it is ample
     ],
 )
 def test_turns_go_by_the_models_that_memory_admits(models, what, by_admitted):

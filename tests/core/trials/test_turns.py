@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_slaq.core.errors import InvalidSetting
-from dask_slaq.core.jobs.reports import LOST
+from dask_slaq.core.jobs.reports import LOST_REPORTS
 from dask_slaq.core.search_settings import FEWEST_REPORTS, PATIENCE_REPORTS
 from dask_slaq.core.trials import (
     Destinations,
@@ -169,7 +169,7 @@ def test_without_threads_all_wait():
 def test_a_model_that_diverges_is_last_and_hopeless():
     trials = trials_at(*"aaa", prune=True)
     for number, pruned in ((0, []), (2, [(2, None, 0)])):  # the first has the lowest loss so far
-        trials.report(trials.alive[number], [math.nan] * max(PATIENCE_REPORTS, LOST), 0.4)
+        trials.report(trials.alive[number], [math.nan] * max(PATIENCE_REPORTS, LOST_REPORTS), 0.4)
         turns = choose(trials, {"a": WorkerQuota(1)}, 0)["a"]
         assert turns.order[-1] == number and turns.pruned == pruned
         trials.report(trials.alive[number], [0.1], 0.1)

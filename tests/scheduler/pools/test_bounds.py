@@ -8,7 +8,7 @@ import pytest
 from driving import jobs, map_in_each, on_virtual, work
 
 from dask_slaq.core.dispatch import DurationEstimate, Handover, JobQueue, Ready
-from dask_slaq.core.dispatch.ready import FEW
+from dask_slaq.core.dispatch.ready import FEW_ENTRIES
 from dask_slaq.scheduler.pools.durations import MOST_GROUPS, Durations
 from dask_slaq.scheduler.pools.slots import SentTasks
 
@@ -46,7 +46,7 @@ def test_entries_behind_a_task_that_stays_first_go_as_well():
         task = _task(None, count, ("a", "b"))
         ready.push(task)
         ready.pop(task)  # sent to one of its preferred
-    assert max(len(heap) for heap in ready._heaps.values()) <= 2 + FEW + 1
+    assert max(len(heap) for heap in ready._heaps.values()) <= 2 + FEW_ENTRIES + 1
 
 
 def test_tasks_that_are_stolen_leave_nothing_on_a_worker_that_is_always_busy():
@@ -60,7 +60,7 @@ def test_tasks_that_are_stolen_leave_nothing_on_a_worker_that_is_always_busy():
         sent.put(tasks[-1], ws)
         if k >= 5:
             sent.by_worker["w"].remove(tasks[k - 5], 0.0)
-    assert len(sent.by_worker["w"].queue) <= 2 * 6 + FEW
+    assert len(sent.by_worker["w"].queue) <= 2 * 6 + FEW_ENTRIES
     assert len(sent) == 6
 
 

@@ -26,7 +26,7 @@ from driving import (
 
 import dask_slaq as slaq
 from benchmarks import virtual
-from dask_slaq.core.dispatch.constants import PATIENCE, QUIET
+from dask_slaq.core.dispatch.constants import PATIENCE_SECONDS, QUIET_SECONDS
 from dask_slaq.scheduler.pools.pinned_gangs import PinnedGangs
 
 
@@ -61,7 +61,7 @@ def test_interleaved_runs_of_lightgbm_are_complete_with_their_last_task():
     gangs = PinnedGangs()
     one = gangs.add("pool", lightgbm(1), "a", 0.0)
     two = gangs.add("pool", lightgbm(2), "b", 0.0)
-    assert not one.complete(PATIENCE / 2) and not two.complete(PATIENCE / 2)
+    assert not one.complete(PATIENCE_SECONDS / 2) and not two.complete(PATIENCE_SECONDS / 2)
     assert gangs.add("pool", lightgbm(2), "a", 1.0) is two
     assert gangs.add("pool", lightgbm(1), "b", 1.0) is one
     assert one.complete(1.0) and two.complete(1.0)
@@ -73,10 +73,10 @@ def test_interleaved_runs_of_lightgbm_are_complete_with_their_last_task():
 def test_a_run_of_unknown_size_is_complete_after_a_quiet_time():
     gangs = PinnedGangs()
     gang = gangs.add("pool", xgboost(1), "a", 0.0)
-    assert gangs.add("pool", xgboost(1), "b", QUIET * 0.9) is gang
-    assert gangs.add("pool", xgboost(2), "b", QUIET * 0.9) is not gang
-    assert not gang.complete(QUIET * 1.8)
-    assert gang.complete(QUIET * 2)
+    assert gangs.add("pool", xgboost(1), "b", QUIET_SECONDS * 0.9) is gang
+    assert gangs.add("pool", xgboost(2), "b", QUIET_SECONDS * 0.9) is not gang
+    assert not gang.complete(QUIET_SECONDS * 1.8)
+    assert gang.complete(QUIET_SECONDS * 2)
 
 
 def test_a_member_that_is_not_ready_is_waited_for_but_not_for_ever():
@@ -84,22 +84,22 @@ def test_a_member_that_is_not_ready_is_waited_for_but_not_for_ever():
     first, second = lightgbm(1, state="waiting"), lightgbm(1, state="waiting")
     gang = gangs.add("pool", first, "a", 0.0)
     gangs.add("pool", second, "b", 0.0)
-    assert not gang.overdue(2 * PATIENCE)  # nobody is kept from starting
+    assert not gang.overdue(2 * PATIENCE_SECONDS)  # nobody is kept from starting
     first.state = "no-worker"
-    assert not gang.complete(3 * PATIENCE) and not gang.overdue(3 * PATIENCE)
-    assert gang.overdue(4 * PATIENCE)
+    assert not gang.complete(3 * PATIENCE_SECONDS) and not gang.overdue(3 * PATIENCE_SECONDS)
+    assert gang.overdue(4 * PATIENCE_SECONDS)
     second.state = "no-worker"
-    assert gang.complete(4 * PATIENCE) and not gang.overdue(4 * PATIENCE)
+    assert gang.complete(4 * PATIENCE_SECONDS) and not gang.overdue(4 * PATIENCE_SECONDS)
 
 
 def test_a_member_that_never_comes_is_not_waited_for_for_ever():
     gangs = PinnedGangs()
     gang = gangs.add("pool", lightgbm(1), "a", 0.0)
     assert not gang.overdue(1.0)
-    assert not gang.complete(1.0 + PATIENCE) and gang.overdue(1.0 + PATIENCE)
+    assert not gang.complete(1.0 + PATIENCE_SECONDS) and gang.overdue(1.0 + PATIENCE_SECONDS)
     gang.closed = True
     assert gangs.waiting() == []
-    assert gangs.add("pool", lightgbm(1), "b", 2 * PATIENCE) is None
+    assert gangs.add("pool", lightgbm(1), "b", 2 * PATIENCE_SECONDS) is None
 
 
 def test_a_gang_is_forgotten_with_its_last_member():

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_slaq.core.forecast.history import MOST, NormalizedWindow
+from dask_slaq.core.forecast.history import MOST_SPANS, NormalizedWindow
 from dask_slaq.core.forecast.types import HORIZONS, CurveForecast, interpolation
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray
 
@@ -152,7 +152,7 @@ def whole_run(view: NormalizedWindow, atoms: BasisCurves) -> CurveForecast:
 
 
 #: Reports used by the fast expert and the regressions on drops; older ones have hardly any weight.
-SHORT = 20
+SHORT_REPORTS = 20
 
 
 class Ensemble:
@@ -171,7 +171,7 @@ class Ensemble:
     noise_cost: FloatArray = np.array([10.0, 10.0, 1.2, 0.3, 0.1, 1.2, 0.3])
 
     def __init__(self, window: int, n_means: int) -> None:
-        self._fast = BasisCurves(min(window, SHORT), 0.7)
+        self._fast = BasisCurves(min(window, SHORT_REPORTS), 0.7)
         self._slow = BasisCurves(window, 0.9)
         self._whole = BasisCurves(n_means, 0.9)
 
@@ -207,7 +207,7 @@ class Drops(NamedTuple):
 
 def log_drops(view: NormalizedWindow) -> Drops:
     """Return the weighted logs of the drops of each job."""
-    losses = view.losses[:, :SHORT]
+    losses = view.losses[:, :SHORT_REPORTS]
     drops = losses[:, 1:] - losses[:, :-1]
     age = np.arange(drops.shape[1])
     # Weight of a report in the regressions on drops, relative to a report one iteration newer.
@@ -255,7 +255,7 @@ def in_logs(view: NormalizedWindow, atoms: BasisCurves, otherwise: CurveForecast
     # Maximum log ratio of the level to the newest report.
     above, log_level = -view.zero, np.minimum(log_level, 5.0)
     fall = (above * np.exp(log_level))[:, None] * -np.expm1(-log_fall)
-    bounded = view.zero > -MOST
+    bounded = view.zero > -MOST_SPANS
     return CurveForecast(
         np.where(bounded, above * np.expm1(log_level), otherwise.level),
         np.where(bounded[:, None], product(fall, BETWEEN), otherwise.fall),

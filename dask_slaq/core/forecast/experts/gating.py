@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_slaq.core.forecast.experts.basis import product
-from dask_slaq.core.forecast.history import MOST, NormalizedWindow
+from dask_slaq.core.forecast.history import MOST_SPANS, NormalizedWindow
 from dask_slaq.core.forecast.types import HORIZONS, interpolation
 from dask_slaq.core.jobs.arrays import FloatArray, IntArray, JobArrays
 
@@ -22,7 +22,7 @@ NEXT, NEAR, FAR = (int(i) for i in np.searchsorted(HORIZONS, (1, 10, 100)))
 #: Ages of the reports that are features.
 AGES: IntArray = np.array([1, 2, 3, 4, 5, 6, 8, 11, 15, 21, 30])
 #: Maximum log factor on a forecast, in standard deviations of the log of the loss.
-MOST_SCALE = 1.5
+MOST_DEVIATIONS = 1.5
 
 
 class Mixture(NamedTuple):
@@ -66,7 +66,7 @@ def mixture(
         softmax(log_weight + out[:, n : 2 * n]),
         np.exp(np.tanh(out[:, 2 * n])),
         2.0 * np.tanh(out[:, 2 * n + 1]) * noise,
-        np.exp(MOST_SCALE * np.tanh(out[:, 2 * n + 2]) * np.minimum(log_noise, 1.0)),
+        np.exp(MOST_DEVIATIONS * np.tanh(out[:, 2 * n + 2]) * np.minimum(log_noise, 1.0)),
     )
 
 
@@ -76,7 +76,7 @@ def blend(curves: FloatArray, by: Mixture, zero: FloatArray) -> FloatArray:
     mixed: FloatArray = np.einsum("je,eji->ji", weight, curves)
     level = (by.level_weight.T * curves[:, :, 0]).sum(axis=0) + by.shift
     mixed[:, 0] = level + (by.scale - 1.0) * (level - zero)
-    np.minimum(mixed, MOST, out=mixed)
+    np.minimum(mixed, MOST_SPANS, out=mixed)
     return mixed
 
 
@@ -120,17 +120,15 @@ def features(view: NormalizedWindow, curves: FloatArray, log_weight: FloatArray)
 
 
 #: Number of horizons of a forecast that are stored for scoring, from the first.
-N_KEPT = 12
+N_KEPT_HORIZONS = 12
 #: A stored forecast is replaced after so many reports.
-CYCLE = 5
+CYCLE_REPORTS = 5
 #: Reports needed before a forecast is stored; with fewer, all experts predict the same.
-FIRST = 2
-#: Weight of the previous score when one report is added.
-MEMORY = 0.7
+FEWEST_REPORTS = 2
 #: Longest lead that is scored, in iterations.
-FARTHEST = int(HORIZONS[N_KEPT - 1])
-#: (N_KEPT, FARTHEST): linear interpolation from the kept horizons to 1, 2, …, FARTHEST.
-TO_EVERY_LEAD = interpolation(np.arange(1.0, FARTHEST + 1), HORIZONS[:N_KEPT])
+FARTHEST = int(HORIZONS[N_KEPT_HORIZONS - 1])
+#: (N_KEPT_HORIZONS, FARTHEST): linear interpolation from the kept horizons to 1, 2, …, FARTHEST.
+TO_EVERY_LEAD = interpolation(np.arange(1.0, FARTHEST + 1), HORIZONS[:N_KEPT_HORIZONS])
 
 
 class Backtest(JobArrays):
@@ -141,7 +139,7 @@ class Backtest(JobArrays):
         self._noise_cost = noise_cost
         super().__init__(
             {
-                "losses": ((n, N_KEPT), np.float32, 0.0),  # predicted, normalized
+                "losses": ((n, N_KEPT_HORIZONS), np.float32, 0.0),  # predicted, normalized
                 "newest": ((), np.float64, 0.0),  # of the window that normalizes them
                 "unit": ((), np.float64, 1.0),
                 "in_logs": ((), np.bool_, False),  # whether that is of logs of losses
@@ -172,7 +170,7 @@ class Backtest(JobArrays):
             scale = np.minimum(column["unit"][rows] / view.unit, bound)
             shift = np.clip((column["newest"][rows] - view.newest) / view.unit, -bound, bound)
         losses = column["losses"][rows] * scale[:, None, None] + shift[:, None, None]
-        flat = np.clip(losses, -MOST, MOST).reshape(-1, N_KEPT)
+        flat = np.clip(losses, -MOST_SPANS, MOST_SPANS).reshape(-1, N_KEPT_HORIZONS)
         losses = product(flat, TO_EVERY_LEAD)[:, : len(lead)].reshape(*losses.shape[:2], -1)
         error = np.where(held[:, None, :], losses - came[:, None, :], 0.0)
         bias = np.abs(error.cumsum(axis=2)) / np.maximum(held.cumsum(axis=1), 1)[:, None, :]
@@ -184,7 +182,7 @@ class Backtest(JobArrays):
         loss = total / np.maximum(n_fresh, 1)
         loss += self._noise_cost * view.noise[:, None]
         relative = loss / (loss.mean(axis=1, keepdims=True) + 1e-12) + 1e-3
-        keep = MEMORY**n_fresh
+        keep = 0.7**n_fresh  # the weight of the previous score per report that is added
         column["score"][rows] = keep * column["score"][rows] + (1.0 - keep) * relative
         column["scored_at"][rows] = view.total
 
@@ -194,10 +192,10 @@ class Backtest(JobArrays):
         forecast_at = column["forecast_at"][rows]
         # In a young job, whose experts learn most from each report, it is replaced sooner: after
         # one report, plus one per four reports so far.
-        served = view.total - forecast_at >= np.minimum(CYCLE, 1 + forecast_at // 4)
-        due = np.flatnonzero(served & (view.total >= FIRST))
-        losses = np.moveaxis(curves[:, due, :1] - curves[:, due, 1 : 1 + N_KEPT], 0, 1)
-        column["losses"][rows[due]] = np.clip(losses, -MOST, MOST)
+        served = view.total - forecast_at >= np.minimum(CYCLE_REPORTS, 1 + forecast_at // 4)
+        due = np.flatnonzero(served & (view.total >= FEWEST_REPORTS))
+        losses = np.moveaxis(curves[:, due, :1] - curves[:, due, 1 : 1 + N_KEPT_HORIZONS], 0, 1)
+        column["losses"][rows[due]] = np.clip(losses, -MOST_SPANS, MOST_SPANS)
         column["newest"][rows[due]] = view.newest[due]
         column["unit"][rows[due]] = view.unit[due]
         column["in_logs"][rows[due]] = view.in_logs[due]
@@ -207,5 +205,7 @@ class Backtest(JobArrays):
     def behind(self, rows: IntArray, total: IntArray) -> IntArray:
         """Return how many reports (n_jobs,) to go back for a backcast that can be scored."""
         forecast_at = self.column["forecast_at"][rows]
-        lacks = np.where(forecast_at == 0, total >= 2 * FIRST, total - forecast_at > 2 * CYCLE)
-        return np.where(lacks, np.minimum(CYCLE, total // 2), 0)
+        lacks = np.where(
+            forecast_at == 0, total >= 2 * FEWEST_REPORTS, total - forecast_at > 2 * CYCLE_REPORTS
+        )
+        return np.where(lacks, np.minimum(CYCLE_REPORTS, total // 2), 0)

@@ -21,7 +21,7 @@ from dask_slaq.core.run_history import Kind
 from dask_slaq.lab.simulation.workload.curves import LossCurve, iterations_to, sample
 
 #: Setting of the paper's §6.2, and its mean seconds to 90 and 95 % under fair shares.
-PAPER_JOBS, PAPER_CORES, PAPER_INTERARRIVAL = 160, 640, 15.0
+PAPER_JOBS, PAPER_CORES, PAPER_INTERARRIVAL_SECONDS = 160, 640, 15.0
 #: Seeds of the lists that the calibration averages over.
 CALIBRATION_SEEDS = range(6)
 #: Range of the total work of a job, relative to the mean.
@@ -85,7 +85,7 @@ def make_jobs(
     seed: int,
     *,
     jobs: int = PAPER_JOBS,
-    interarrival: float = PAPER_INTERARRIVAL,
+    interarrival: float = PAPER_INTERARRIVAL_SECONDS,
     work: float = 1.0,
     noise: float = 0.0,
     partitioned: bool = False,
@@ -189,10 +189,6 @@ def time_shared(arrivals: FloatArray, work: FloatArray, cores: int) -> FloatArra
             times[k, i] = now - arrivals[i]
             active -= k == last
     return times
-
-
-#: Number of thread counts that `fastest` tries.
-COUNTS = 200
 
 
 class Law:
@@ -317,7 +313,7 @@ def rate(law: Law, jobs: IntArray, threads: FloatArray) -> FloatArray:
 def fastest(law: Law, cores: int) -> FloatArray:
     """Return the fewest threads (n_jobs,) on which a `law` makes jobs fastest, to 1 in 30."""
     every = np.arange(len(law.width))
-    counts = np.unique(np.round(np.geomspace(1, cores, COUNTS)))
+    counts = np.unique(np.round(np.geomspace(1, cores, 200)))
     best = np.minimum(np.full(len(every), float(cores)), law.width)
     least = law.seconds(every, np.maximum(best, 1.0))
     for n in counts[::-1]:
