@@ -1,6 +1,7 @@
 """What a job shows: the one table that status, tables, board, metrics and history follow.
 
-A new number is one row here, and its value in ``scheduler/views/status.py``.
+A new number is one row here, and its value in ``scheduler/views/status.py``, or, if the history
+keeps it, in ``scheduler/jobs/values.py``.
 """
 
 from __future__ import annotations

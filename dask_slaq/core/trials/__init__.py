@@ -4,8 +4,8 @@ from dask_slaq.core.search_settings import CHANGEABLE as CHANGEABLE
 from dask_slaq.core.search_settings import SearchSettings as SearchSettings
 from dask_slaq.core.trials.ended import EndedSearches as EndedSearches
 from dask_slaq.core.trials.footprint import MANY_MODELS as MANY_MODELS
+from dask_slaq.core.trials.footprint import MEMORY_PART as MEMORY_PART
 from dask_slaq.core.trials.footprint import MOVING_PART as MOVING_PART
-from dask_slaq.core.trials.footprint import TARGET_PART as TARGET_PART
 from dask_slaq.core.trials.footprint import Footprint as Footprint
 from dask_slaq.core.trials.footprint import MoveSpeed as MoveSpeed
 from dask_slaq.core.trials.footprint import admitted as admitted

@@ -6,7 +6,7 @@ import math
 from collections import deque
 
 #: Part of a worker's memory limit that the models of searches may fill while some of them wait.
-TARGET_PART = 0.6
+MEMORY_PART = 0.6
 #: The same, for models that leave their worker instead of waiting there. Dask pauses it at 80 %.
 MOVING_PART = 0.75
 #: As many models as there may be.
@@ -98,7 +98,7 @@ def admitted(model: Footprint, steps: int, unseen: int, left: float) -> int:
     """Return how many more models may begin on a worker beside models that wait there.
 
     Each makes `steps` reports. `unseen` models run there and have not reported, so their memory is
-    still to come. `left` are the bytes up to `TARGET_PART`, less what models that have reported
+    still to come. `left` are the bytes up to `MEMORY_PART`, less what models that have reported
     will still take.
 
     >>> model = Footprint()

@@ -38,7 +38,7 @@ MOST_POINTS = 12_000
 #: Maximum number of parameters in the table.
 MOST_PARAMETERS = 8
 #: Number of models above which all but the first are faint, and only these have their forecast.
-MANY_MODELS = 60
+CROWDED_MODELS = 60
 LINE = ("x", "y", "color", "alpha", "model", "state", "loss", "params")
 
 
@@ -97,7 +97,7 @@ def _add_curves(data: SearchData, rows: list[dict[str, Any]], settings: SearchSe
             some = np.unique(np.linspace(0, len(x) - 1, points).round().astype(int))
             x, y = x[some], y[some]
         known.append(y)
-        clear = len(rows) <= MANY_MODELS or row["key"] in best
+        clear = len(rows) <= CROWDED_MODELS or row["key"] in best
         _add(data.curves, row, x.tolist(), y.tolist(), 0.9 if clear else 0.25)
         if row["key"] in promising:
             known.append(np.array([row["predicted"]]))
@@ -118,7 +118,7 @@ def _add_curves(data: SearchData, rows: list[dict[str, Any]], settings: SearchSe
 def _first(rows: list[dict[str, Any]], by: str, maximize: bool) -> set[Any]:
     """Return the keys of the models that stand out: the best, or all if there are not many."""
     known = [row for row in rows if math.isfinite(row[by])]
-    if len(rows) > MANY_MODELS:
+    if len(rows) > CROWDED_MODELS:
         known = sorted(known, key=lambda row: row[by], reverse=maximize)[:10]
     return {row["key"] for row in known}
 

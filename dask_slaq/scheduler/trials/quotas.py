@@ -14,8 +14,8 @@ from distributed.scheduler import Scheduler, TaskState, WorkerState
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials import (
     MANY_MODELS,
+    MEMORY_PART,
     MOVING_PART,
-    TARGET_PART,
     Trial,
     TrialState,
     WorkerQuota,
@@ -110,7 +110,7 @@ class Quotas:
         if not dies:
             return
         memory, _, limit = self._memory.get(worker, (0.0, 0.0, 0))
-        if limit and memory > TARGET_PART * limit:
+        if limit and memory > MEMORY_PART * limit:
             self._dead.add(worker)
 
     def forget_worker(self, worker: str) -> bool:
@@ -167,7 +167,7 @@ class Quotas:
         # A heartbeat may tell of what was before, for its monitor samples seldom.
         if at < ws.metrics.get("time", math.inf):
             memory = ws.memory.process
-        left, unseen = TARGET_PART * limit - memory, 0
+        left, unseen = MEMORY_PART * limit - memory, 0
         for models in self._models.values():
             left -= models.growth[ws.address]
             there, other = len(models.begun[ws.address]), models.search

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dask_slaq.core.search_settings import FEWEST_REPORTS
 from dask_slaq.core.trials import (
     MANY_MODELS,
-    TARGET_PART,
+    MEMORY_PART,
     Footprint,
     SearchSettings,
     Trials,
@@ -100,14 +100,14 @@ def test_models_of_one_size_never_fill_a_worker_beyond_its_target(size, grows, t
             # Growth is known from the third report of a model on, and each thread makes a step
             # before the next decision: so many steps may be too much.
             more = max(threads, 2) * size / steps
-            assert memory <= max(TARGET_PART * limit, threads * size) + more + 1e-6
+            assert memory <= max(MEMORY_PART * limit, threads * size) + more + 1e-6
             if taken[key] == steps:
                 trials.end(key, "done")
                 del taken[key]
                 ended += 1
         if ended == models:
             return
-        left = TARGET_PART * limit - sum(bytes_of[k] for k in taken.values())
+        left = MEMORY_PART * limit - sum(bytes_of[k] for k in taken.values())
         left -= model.per_step * sum(trials.steps_left(trials.alive[k]) for k in taken)
         quota = WorkerQuota(threads, 0, left < 0, admitted(model, steps, 0, left))
         found, _ = choose_everywhere(trials, {"a": quota}, len(unstarted), None)
