@@ -198,6 +198,8 @@ class Engine:
             self.forecaster.remove(job)
         self.jobs.remove(job)
         self.grants.position.pop(job, None)
+        if self.owners is not None and not len(self.jobs):
+            self.owners.rest()
 
     def set_kind(self, job: str, kind: Kind) -> None:
         """Set the kind of a running job, which may be known only when its training begins."""

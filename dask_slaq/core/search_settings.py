@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from dask_slaq.core.errors import BROKEN, InvalidSetting, SlaqError
-from dask_slaq.core.settings import is_number, is_whole, require, shown
+from dask_slaq.core.settings import MOST_ITERATIONS, is_number, is_whole, require, shown
 
 #: Settings of a search that can be changed while it runs.
 CHANGEABLE = ("prune", "steps", "max_waiting", "goal")
@@ -78,8 +78,8 @@ class SearchSettings:
         if not isinstance(self.goal, str) or self.goal not in GOALS:
             allowed = ", ".join(GOALS)
             raise InvalidSetting(f"goal must be one of {allowed}, not {shown(self.goal)}")
-        ok = self.steps is None or is_whole(self.steps, 1)
-        require("steps", self.steps, ok, "a number of steps >= 1, or None")
+        ok = self.steps is None or (is_whole(self.steps, 1) and self.steps <= MOST_ITERATIONS)
+        require("steps", self.steps, ok, "a number of steps from 1 to 1e12, or None")
         require("maximize", self.maximize, isinstance(self.maximize, bool), "True or False")
         Pruning.of(self.prune)
         ok = self.group is None or (isinstance(self.group, str) and bool(self.group))

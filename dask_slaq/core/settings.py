@@ -13,6 +13,8 @@ from dask_slaq.core.errors import InvalidSetting
 
 #: Maximum number of characters in a name, of a job, an owner, a label and so on.
 MOST_NAME_CHARACTERS = 256
+#: Maximum number of iterations, of a job or of all models of a search: more are not told apart.
+MOST_ITERATIONS = 10**12
 NAMES = f"a string of 1 to {MOST_NAME_CHARACTERS} printable characters"
 #: Messages by which the scheduler asks a client to stop one of its jobs, and tells it that tasks
 #: come from outside of an open block, that some can never start, or that trials do not report as

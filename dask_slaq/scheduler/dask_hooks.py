@@ -6,7 +6,8 @@ import asyncio
 import functools
 import logging
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from distributed import Scheduler
@@ -41,6 +42,9 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
     messages: Messages
     _announce: Callable[[], None]
     _from_outside = False  # whether what is published now is not the scheduler's
+    # Of a run that failed, by key, its times and worker, while Dask reads that: it does not pass
+    # them on for a task with retries.
+    _failed_run: Mapping[Any, Mapping[str, Any]] = MappingProxyType({})
 
     @guarded
     def update_graph(
@@ -91,6 +95,8 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
 
         What concerns nobody here ends here. Usage is counted after a failure, too.
         """
+        if self._failed_run and start == "processing":
+            kwargs = {**self._failed_run.get(key, {}), **kwargs}
         jobs = self.jobs
         if not jobs.reports or self.failed is not None:  # no task is followed
             if start == "processing":
@@ -246,6 +252,12 @@ class DaskHooks(SchedulerPlugin, RunningPlugin):
         ws = None if ts is None else ts.processing_on
         return False if ws is not None and (ws.address != worker or ts in ws.long_running) else None
 
+    @guarded_as(always=True)
+    def _task_errs(self, *, key: Any, worker: str, startstops: Any = (), **message: Any) -> Any:
+        """Run before Dask reads that a task failed; returns what runs after."""
+        self._failed_run = {key: {"startstops": startstops, "worker": worker}}
+        return functools.partial(setattr, self, "_failed_run", {})
+
     @guarded_as(otherwise=_does_not_secede)
     def _task_secedes(self, *, key: Any, worker: str, **message: Any) -> Any:
         """Run before Dask reads that a task seceded; returns what runs after."""
@@ -305,4 +317,5 @@ SURROUNDED = {
     "_client_publishes": "log_event",
     "_worker_publishes": "log-event",
     "_task_secedes": "long-running",
+    "_task_errs": "task-erred",
 }

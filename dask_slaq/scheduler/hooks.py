@@ -23,6 +23,7 @@ ENTRIES = {
     ),
     "message": (
         *("SlaqPlugin._task_secedes", "SlaqPlugin._task_seceded"),
+        "SlaqPlugin._task_errs",
         *("SlaqPlugin._client_publishes", "SlaqPlugin._worker_publishes", "Messages._take"),
     ),
     "request": ("Messages._act",),
@@ -44,7 +45,7 @@ ENTRIES = {
 }
 
 #: Messages of a worker about one of its tasks.
-OF_TASKS = ("long-running",)
+OF_TASKS = ("long-running", "task-erred")
 
 
 def guarded(method: Callable[..., Any]) -> Callable[..., Any]:

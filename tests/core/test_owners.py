@@ -231,3 +231,16 @@ def test_names_that_nobody_can_read_or_be_are_refused(name):
     with pytest.raises(InvalidSetting, match=r"must have names like|printable characters"):
         check_owners({name: {}})
     check_owners({"ann": {}, "ann@desk": {}, "a/b/default": {}, "default": {}, "a/": {}})
+
+
+def test_an_owner_without_jobs_is_owed_nothing_for_the_time_without_any():
+    engine = Engine("fair", owners={})
+    engine.add_job("before", 0.0, owner="ann")
+    engine.observe_demand("before", 9)
+    engine.reallocate({"w": 2}, 1.0)
+    engine.remove_job("before", 2.0, "done")
+    for owner in ("ann", "bob"):  # nothing was decided meanwhile
+        engine.add_job(f"job of {owner}", 100.0, owner=owner)
+        engine.observe_demand(f"job of {owner}", 9)
+    owners = engine.reallocate({"w": 2}, 101.0).owners
+    assert owners["ann"].tokens <= owners["bob"].tokens

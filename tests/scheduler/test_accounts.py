@@ -8,7 +8,7 @@ import time
 
 import dask
 import pytest
-from distributed import Client, secede, worker_client
+from distributed import Client, Event, secede, worker_client
 from distributed.utils_test import captured_logger
 from driving import (
     begun,
@@ -102,6 +102,46 @@ async def test_tasks_count_while_they_run_and_once(c, s, a, b, tmp_path):
     # By heartbeats a task may begin some milliseconds sooner, and the file's counters never fall.
     assert math.isclose(used_in_file(), compute_seconds(s), rel_tol=0.01, abs_tol=0.05)
     assert not inside(plugin).accounts.ahead
+
+
+TOOK = []
+
+
+def slow_failure(seconds):
+    begin = time.time()
+    time.sleep(seconds)
+    TOOK.append(time.time() - begin)
+    raise ValueError(seconds)
+
+
+@pytest.mark.parametrize("open_jobs", [1, 0, 2])
+@with_plugin([1, 1])
+async def test_each_attempt_counts(c, s, plugin, a, b, open_jobs):
+    await asyncio.gather(
+        *(f._result() for f in c.map(slow_failure, [0] * 4)), return_exceptions=True
+    )
+    before = total(await slaq.usage(client=c))  # with the imports of the first failures
+    TOOK.clear()
+    async with jobs(c, *"ab"[:open_jobs]):
+        futures = c.map(slow_failure, [0.05] * 4, retries=2, pure=False)
+        if open_jobs:
+            futures += in_job(c, "a").map(slow_failure, [0.05] * 4, retries=2, pure=False)
+        await asyncio.gather(*(future._result() for future in futures), return_exceptions=True)
+        found = total(await slaq.usage(client=c)) - before
+    assert len(TOOK) == 3 * len(futures) and found == pytest.approx(sum(TOOK), rel=0.2)
+
+
+@with_plugin([1, 1])
+async def test_what_is_cancelled_or_lost_counts_until_then(c, s, plugin, a, b):
+    async with jobs(c, "a", "b"):
+        event = Event(client=c)
+        futures = in_job(c, "a").map(lambda k: event.wait(), range(2), pure=False)
+        await until(lambda: sum(len(ws.processing) for ws in s.workers.values()) == 2)
+        await asyncio.sleep(0.5)
+        await c.cancel(futures)
+        await until(lambda: not any(ws.processing for ws in s.workers.values()))
+        assert 0.9 < total(await slaq.usage(client=c)) < 2
+        await event.set()
 
 
 @pytest.mark.parametrize("how", ["secede", "worker_client"])

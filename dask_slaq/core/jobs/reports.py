@@ -9,7 +9,7 @@ from operator import index
 from typing import Any
 
 from dask_slaq.core.errors import InvalidSetting, NonFiniteLoss
-from dask_slaq.core.settings import require
+from dask_slaq.core.settings import MOST_ITERATIONS, require
 from dask_slaq.core.text import printable
 
 #: Larger losses count as infinite, so that the difference of two losses cannot overflow.
@@ -38,7 +38,7 @@ def as_loss(loss: Any) -> float:
 
 def next_iteration(last: int, step: Any = None) -> int:
     """Return the iteration after `last`: `step` if that is larger and whole, else the next."""
-    known = isinstance(step, int) and last < step <= 10**12
+    known = isinstance(step, int) and last < step <= MOST_ITERATIONS
     return step if known else last + 1
 
 
@@ -103,7 +103,7 @@ def as_step(step: Any) -> int | None:
         number = -1 if isinstance(step, bool) else index(step)
     except TypeError:
         number = -1
-    require("step", step, 0 <= number <= 10**12, "a whole number from 0 to 1e12")
+    require("step", step, 0 <= number <= MOST_ITERATIONS, "a whole number from 0 to 1e12")
     return number
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from dask_slaq.core.errors import InvalidSetting
 from dask_slaq.core.run_history import check_kind
 from dask_slaq.core.settings import (
+    MOST_ITERATIONS,
     MOST_SECONDS,
     check_max_slowdown,
     check_owner,
@@ -75,7 +76,8 @@ def _target(value: Any) -> Any:
 
 
 def _max_iter(value: Any) -> Any:
-    return require("max_iter", value, is_whole(value, 1), "a number of iterations >= 1")
+    ok = is_whole(value, 1) and value <= MOST_ITERATIONS
+    return require("max_iter", value, ok, "a number of iterations from 1 to 1e12")
 
 
 def _by(value: Any) -> Any:

@@ -279,6 +279,11 @@ class Owners:
         most = [min(self.of(name).max_threads for name in self.line(each)) for each in order.owners]
         return np.array(most, np.float64)[order.owner]
 
+    def rest(self) -> None:
+        """Let nobody deserve anything from now on, as there is no job, and so no decision."""
+        for account in self._accounts.values():
+            account.deserved = 0.0
+
     def charge(self, owner: str, seconds: float) -> None:
         """Charge an owner for core-seconds of a job that ends before the next decision."""
         if owner in self._accounts:

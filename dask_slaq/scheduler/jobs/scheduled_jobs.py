@@ -22,7 +22,7 @@ from dask_slaq.core.errors import NonFiniteLoss, UnknownJob
 from dask_slaq.core.jobs.history import Epochs
 from dask_slaq.core.jobs.settings import JOB_SETTINGS, OF_ENGINE, check_job_settings, given_settings
 from dask_slaq.core.run_history import kind_of_name
-from dask_slaq.core.settings import STOP, shown
+from dask_slaq.core.settings import MOST_ITERATIONS, STOP, shown
 from dask_slaq.run_history import RunHistory
 from dask_slaq.scheduler.jobs.admission import Admission, BudgetWatch, KnownJobs
 from dask_slaq.scheduler.jobs.goals import Goals
@@ -303,7 +303,7 @@ class ScheduledJobs(KnownJobs):
             self.run_history.begin_anew(job)
             self.goals.begin_again(job)
         now = monotonic()
-        known = isinstance(step, int) and self.engine.jobs[job].iteration < step <= 10**12
+        known = isinstance(step, int) and self.engine.jobs[job].iteration < step <= MOST_ITERATIONS
         self.engine.report(job, loss, now, step if known else None)
         if (pace := self.pace.get(job)) is None:
             pace = self.pace[job] = Pace(now)
@@ -344,6 +344,7 @@ class ScheduledJobs(KnownJobs):
         """
         JOB_SETTINGS["max_iter"].check(iterations)
         more = None if iterations is None else self.reports[job] + iterations
+        more = None if more is None else min(more, MOST_ITERATIONS)
         self.engine.set_max_iter(job, more)
 
     def value_of(self, name: str) -> float:

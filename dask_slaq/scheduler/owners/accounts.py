@@ -176,11 +176,13 @@ class Accounts:
         for run in startstops:
             if run["action"] == "compute":
                 begin, end = run["start"], run["stop"]
-        if begin is None:
+        seconds = 0.0
+        if begin is not None:
+            if pool is not None:
+                begin = max(begin, self._charges.charged_to(key))
+            seconds = max(end - begin, 0.0)
+        elif pool is None or key in self._charges.seceded_at:
             return  # it used what it was charged for, and is lost
-        if pool is not None:
-            begin = max(begin, self._charges.charged_to(key))
-        seconds = max(end - begin, 0.0)
         if seconds != ahead:
             self._charge(self._scheduler.tasks.get(key), pool, seconds - ahead)
         if self._clients:

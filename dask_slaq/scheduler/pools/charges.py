@@ -62,9 +62,13 @@ class Charges:
         sent = pool.running.get(ts)
         if key in self.charged_until:
             since = self.charged_until.pop(key)
-            if since is not None and computed is not None:
-                seconds = max(computed["stop"] - since, 0.0)
-        elif computed is not None:
+            if since is not None:
+                seconds = max((time() if computed is None else computed["stop"]) - since, 0.0)
+        elif computed is None:
+            # Lost, cancelled or tried again: Dask does not say what it computed.
+            if sent is not None and sent.start is not None:
+                seconds = (monotonic() - sent.start) * sent.threads
+        else:
             seconds = max(min(computed["stop"], left) - computed["start"], 0.0)
             like = pool.durations.like(ts) if sent is None else sent.like
             self._ends.append((like, worker, seconds))

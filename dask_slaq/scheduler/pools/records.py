@@ -238,6 +238,9 @@ class TaskRecords:
         task.expected = like.expected
         if ts.resource_restrictions:
             task.needs = tuple(ts.resource_restrictions.items())
+        if self.gangs.of_task and (gang := self.gangs.of_task.get(ts)) is not None:
+            assert ts.processing_on is not None
+            task.threads = gang.threads[ts] or ts.processing_on.nthreads
         self.enter(pool, ts, task)
 
     def enter(self, pool: Pool, ts: TaskState, task: Handover) -> None:

@@ -18,6 +18,7 @@ from distributed.scheduler import TaskState
 from tornado.ioloop import PeriodicCallback
 
 from dask_slaq.core.dispatch import TaskConstraints
+from dask_slaq.core.settings import MOST_ITERATIONS
 from dask_slaq.core.trials import Destinations, Trials, TrialState, WorkerQuota, choose_everywhere
 from dask_slaq.scheduler.event_loop import Throttle
 from dask_slaq.scheduler.jobs.scheduled_jobs import ScheduledJobs
@@ -262,7 +263,7 @@ class Choices:
         bound = steps * models - sum(max(n, 0) for n in left.values())
         if bound > 0 and bound != search.bound:
             search.bound = bound
-            self._engine.set_max_iter(name, bound)
+            self._engine.set_max_iter(name, min(bound, MOST_ITERATIONS))
 
     def unstarted(self, search: RunningSearch) -> int:
         """Return the number of ready tasks of a search that are on no worker."""
