@@ -246,7 +246,9 @@ def search(
         made._notes["slaq_states"] = folder
     if (metric := as_metric(metric)) is not None:
         made._notes["slaq_metric"] = metric
-    if carries := list(carries):
+    if isinstance(carries, str) or not (carries is None or isinstance(carries, Iterable)):
+        raise InvalidSetting(f"carries must be a list of what models carry, not {shown(carries)}")
+    if carries := list(carries or ()):
         for part in carries:
             as_carried(part)
         made._notes[CARRIES] = pickle.dumps(carries)

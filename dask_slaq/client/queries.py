@@ -240,7 +240,7 @@ def seconds_of(time: object, name: str = "since", example: str = "7d or 12h") ->
         # Dask knows minutes as "m" only.
         text: Any = re.sub(r"(?<=\d)\s*min$", "m", time) if isinstance(time, str) else time
         seconds = math.nan if isinstance(time, bool) else float(parse_timedelta(text))
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         seconds = math.nan
     if not 0 <= seconds < math.inf:
         raise InvalidSetting(f"{name} must be a time such as {example}, not {shown(time)}")

@@ -238,3 +238,17 @@ async def test_what_cannot_be_called_hears_no_alerts(c, s, plugin, a):
     for handler in (5, "x", c):
         with pytest.raises(InvalidSetting, match="takes a function that is called with an alert"):
             slaq.alerts(handler, client=c)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *({"steps": 1e13}, {"carries": 5}, {"carries": "tracker.run"}, {"trial_timeout": ""}),
+        *({"silent": ""}, {"keep": ""}, {"by": ""}),
+    ],
+    ids=repr,
+)
+def test_a_setting_that_cannot_be_is_named(setting):
+    block = slaq.job if "by" in setting else slaq.search
+    with pytest.raises(InvalidSetting, match=next(iter(setting))):
+        block("x", client=mock.Mock(), **setting)
