@@ -25,7 +25,7 @@ def start_scheduler(folder, *options, **environment):
         "--preload",
         "dask_slaq",
     ]
-    place = ["--host", options[0] if options else "tcp://127.0.0.1", "--port", str(free_port())]
+    place = ["--host", options[0] if options else "tcp://127.0.0.1", "--port", "0"]
     with open(folder / "scheduler.log", "w") as log:
         process = subprocess.Popen(
             [*program, *place, "--scheduler-file", str(file), *options[1:]],
