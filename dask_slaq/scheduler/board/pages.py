@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from html import escape
+from time import time
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -33,6 +34,7 @@ from distributed.dashboard.components.scheduler import BOKEH_THEME, TaskStream, 
 from distributed.dashboard.components.shared import DashboardComponent
 from distributed.diagnostics.task_stream import TaskStreamPlugin
 
+from dask_slaq.core.owners.usage import DAY_SECONDS
 from dask_slaq.core.text import shortened
 from dask_slaq.scheduler.board.data import (
     COLUMNS,
@@ -238,7 +240,10 @@ class UsagePlot(_Plot):
 
     def __init__(self, scheduler: Scheduler, **kwargs: Any) -> None:
         super().__init__(scheduler)
-        kwargs = {"x_axis_type": "datetime", "x_axis_label": "day (UTC)", **kwargs}
+        # Without data a range of its own would have no ends, and the browser make ticks for ever.
+        today = time() * 1000
+        days = Range1d(start=today - 1000 * DAY_SECONDS, end=today + 1000 * DAY_SECONDS)
+        kwargs = {"x_axis_type": "datetime", "x_axis_label": "day (UTC)", "x_range": days, **kwargs}
         self.root = _figure("Core-seconds used per day by each owner", **kwargs)
         self.root.xaxis.ticker = DaysTicker(days=list(range(1, 32)))
         day = dict.fromkeys(("days", "months", "years"), "%b %d")
@@ -252,7 +257,11 @@ class UsagePlot(_Plot):
         self.root.add_tools(hover)
 
     def _show(self, data: BoardData) -> None:
-        self.root.legend.visible = bool(data.usage["owner"])
+        left, right = data.usage["left"], data.usage["right"]
+        self.root.legend.visible = bool(left)
+        days = self.root.x_range
+        if left and (days.start, days.end) != (min(left), max(right)):
+            days.update(start=min(left), end=max(right))
         super()._show(data)
 
 
