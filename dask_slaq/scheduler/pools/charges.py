@@ -46,7 +46,7 @@ class Charges:
     def task_ended(
         self, pool: Pool, ts: TaskState, startstops: Iterable[Any], worker: str
     ) -> float:
-        """Charge the job of a task that ends. Returns what its pool still is to be charged."""
+        """Charge the job of a task that ends. Returns the core-seconds that its pool still owes."""
         key = ts.key
         (left, charged), seconds = (math.inf, 0.0), 0.0
         if self.seceded_at:

@@ -66,9 +66,7 @@ class ClusterState:
     def slots(self, address: str) -> Slots | None:
         """Return the slots of a worker that may get tasks, as of now; None for others."""
         ws = self.scheduler.workers.get(address)
-        if ws is None or ws not in self.scheduler.running or address in self.draining:
-            return None
-        return self.sent.on(ws)
+        return None if ws is None or not self.may_get_tasks(ws) else self.sent.on(ws)
 
     def busy(self) -> Iterable[Slots]:
         """Return the slots of workers with tasks of jobs."""

@@ -63,8 +63,9 @@ class DispatchRounds:
                 dispatcher.look(slots, now)
         look_at.clear()
         for choice in dispatcher.choices(now):
-            if workers.get(choice.worker) not in cluster.scheduler.running:
-                dispatcher.close(choice.worker)  # it stopped in this turn of the loop
+            ws = workers.get(choice.worker)
+            if ws is None or not cluster.may_get_tasks(ws):  # it stopped, or is to be closed, since
+                dispatcher.close(choice.worker)
                 self.wakes.soon()
                 break
             if not sender.send(choice):  # Dask or a hook failed, and would again

@@ -93,9 +93,8 @@ class TaskTracker(ReadyTasks):
             return None
         task.worker, task.preferred, task.key, task.why = ws.address, (ws.address,), key, "short"
         task.order, task.tag = (*key[:-1], next(self._numbers)), pool.service
-        task.expected = min(
-            like.usual, constants.SHORT_SECONDS
-        )  # while it is unknown, few are sent
+        # While it is unknown, few are sent.
+        task.expected = min(like.usual, constants.SHORT_SECONDS)
         task.soonest, task.entitled = like.soonest, key.entitled or pool.granted.most < 1
         if not (pool.ready or pool.running):
             self._is_back(pool)
